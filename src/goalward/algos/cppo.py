@@ -1,0 +1,461 @@
+"""CPPO, contrastive proximal policy optimisation (Algorithm 1); with several agents, the paper's ICPPO.
+
+    for each iteration:
+        collect T steps in E environments with the policy                      `collect`
+        relabel: a later achieved goal of the episode becomes the positive     `relabel`
+        for each epoch:
+            update phi and psi by InfoNCE                          (eq. 3)     `update_encoders`
+            Q = -||phi(o,a) - psi(g*)||, V = E_pi[Q], A = Q - V    (eqs. 6-9)  `advantages`
+            update pi by the clipped surrogate                     (eq. 4)     `update_policy`
+
+No reward, no replay, no target network. All agents share the three networks. Discrete and continuous actions differ
+in the policy head alone. The paper computes A before the epochs (`advantage_order = "before_critic"`); by default it
+is computed with the encoders that have just learned from this very rollout.
+
+Axes: T time, E environments, N agents, B environment steps in a minibatch, M actions that stand for the policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from goalward.algos.base import (
+    SCHEDULES,
+    AlgorithmConfig,
+    Metrics,
+    make_optimizer,
+    require,
+    require_choice,
+)
+from goalward.data.rollout import Rollout, collect, start_episodes
+from goalward.envs.base import Discrete, EnvSpec, Episode, GoalEnv
+from goalward.losses.contrastive import (
+    ENERGIES,
+    LOSSES,
+    advantage,
+    contrastive_loss,
+    masked_mean,
+    state_value,
+)
+from goalward.losses.policy import clipped_surrogate, normalise_advantage
+from goalward.losses.relabel import episode_ids, sample_future_goals
+from goalward.nets.heads import make_head
+from goalward.nets.mlp import ACTIVATIONS, PRECISIONS, Networks, make_networks
+from goalward.nets.normalise import RunningStats, init_stats, normalise, update_stats
+
+POSITIVES = ("future", "shuffled")
+ADVANTAGE_ORDERS = ("after_critic", "before_critic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CPPO(AlgorithmConfig):
+    """Settings of CPPO; the defaults are the paper's discrete column, or ours where it is silent."""
+
+    name: ClassVar[str] = "cppo"
+
+    # Scale
+    num_envs: int = 512  # environments that run in parallel, per seed
+    rollout_length: int = 128  # steps per environment and iteration
+    batch_size: int = 256  # environment steps, with all their agents, per gradient step
+    num_epochs: int = 1  # passes over a rollout
+
+    # Contrastive critic
+    critic_loss: str = "forward"  # forward, backward, symmetric or binary noise-contrastive loss
+    logsumexp_coef: float = 0.1  # weight of logsumexp^2, which pins what forward InfoNCE leaves open
+    energy: str = "l2"  # l2, squared_l2, dot or cosine
+    repr_dim: int = 64  # size of a representation
+    gamma: float = 0.99  # discount of the occupancy measure that positives are drawn from
+    mask_same_episode: bool = False  # negatives from other episodes only
+    mask_inactive: bool = True  # leave agents whose action does not matter out of both losses
+    positives: str = "future"  # "shuffled" takes them from other episodes: a negative control
+
+    # Policy
+    clip: float = 0.2  # range of the probability ratio, 1 - clip to 1 + clip
+    entropy_coef: float | None = None  # weight of the entropy bonus; None: 0.01 discrete, 0.001 continuous
+    norm_adv: bool = True  # normalise advantages per minibatch
+    adv_std_floor: float = 0.01  # smallest standard deviation that advantages are divided by
+    advantage_order: str = "after_critic"  # "before_critic": A from the encoders as they were, as Algorithm 1
+    num_value_samples: int = 8  # actions drawn to estimate V where they cannot be listed
+    min_log_std: float = -5.0  # bounds of the Gaussian's log-standard deviation
+    max_log_std: float = 1.0
+    initial_log_std: float = 0.0
+
+    # Optimisation
+    actor_lr: float = 2.5e-4  # learning rate of the policy
+    critic_lr: float = 2.5e-4  # learning rate of the encoders
+    lr_schedule: str = "cosine"  # cosine, linear or constant
+    lr_end: float = 1e-7  # learning rate at the end of training, unless constant
+    max_grad_norm: float = 0.5  # global norm that gradients are clipped to
+    adam_epsilon: float = 1e-5
+
+    # Networks
+    hidden_sizes: tuple[int, ...] = (512, 512, 512, 512)  # widths of the hidden layers, all three networks
+    activation: str = "swish"
+    use_layer_norm: bool = True
+    policy_last_scale: float = 0.01  # scale of the policy's last layer at the start: nearly uniform
+    agent_id: bool = True  # append a one-hot of the agent's index to the observation of a team
+    norm_obs: bool = False  # normalise observations by running statistics
+    precision: str = "float32"  # type that layers compute in; parameters stay in float32
+    networks: Networks | None = field(default=None, metadata={"python_only": True})  # a user's own modules
+
+    def validate(self) -> None:
+        """Raises `UserError` for values that no environment can be trained with."""
+        for name in ("num_envs", "rollout_length", "batch_size", "num_epochs", "repr_dim", "num_value_samples"):
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        for name in ("actor_lr", "critic_lr", "max_grad_norm", "adam_epsilon", "adv_std_floor"):
+            require(getattr(self, name) > 0, name, "positive", getattr(self, name))
+        for name in ("logsumexp_coef", "lr_end", "policy_last_scale", "entropy_coef"):
+            require((getattr(self, name) or 0) >= 0, name, "zero or more", getattr(self, name))
+        require(0 < self.gamma < 1, "gamma", "between 0 and 1, both excluded", self.gamma)
+        require(0 < self.clip < 1, "clip", "between 0 and 1, both excluded", self.clip)
+        require(
+            self.min_log_std < self.initial_log_std < self.max_log_std,
+            "initial_log_std",
+            f"between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}",
+            self.initial_log_std,
+        )
+        require(all(size >= 1 for size in self.hidden_sizes), "hidden_sizes", "positive", self.hidden_sizes)
+        require(self.batch_size >= 2, "batch_size", "at least 2, since the others are the negatives", self.batch_size)
+        steps = self.num_envs * self.rollout_length
+        divisors = [b for b in range(2, steps + 1) if steps % b == 0]
+        require(
+            steps % self.batch_size == 0,
+            "batch_size",
+            f"a divisor of num_envs x rollout_length = {self.num_envs} x {self.rollout_length} = {steps}, "
+            f"for example {min(divisors, key=lambda b: abs(b - self.batch_size), default=steps)}",
+            self.batch_size,
+        )
+        require(
+            self.positives == "future" or self.num_envs >= 2, "num_envs", "at least 2 to shuffle positives", self.num_envs
+        )
+        for name, choices in (
+            ("critic_loss", LOSSES),
+            ("energy", ENERGIES),
+            ("positives", POSITIVES),
+            ("advantage_order", ADVANTAGE_ORDERS),
+            ("lr_schedule", SCHEDULES),
+            ("activation", ACTIVATIONS),
+            ("precision", PRECISIONS),
+        ):
+            require_choice(name, getattr(self, name), choices)
+
+    def resolve(self, spec: EnvSpec) -> Self:
+        """Returns the settings with the entropy coefficient that suits the action space."""
+        if self.entropy_coef is not None:
+            return self
+        return replace(self, entropy_coef=0.01 if isinstance(spec.action_space, Discrete) else 0.001)
+
+    def steps_per_iteration(self) -> int:
+        """Returns the environment steps of one iteration."""
+        return self.num_envs * self.rollout_length
+
+    def bind(self, env: GoalEnv, num_iterations: int) -> CPPOLearner:
+        """Returns the learner for `env`; learning rates reach their end after `num_iterations`."""
+        return CPPOLearner(self.resolve(env.spec), env, num_iterations)
+
+
+class Encoders(NamedTuple):
+    """Parameters of the critic."""
+
+    phi: Any
+    psi: Any
+
+
+class Params(NamedTuple):
+    """Everything that is learned."""
+
+    policy: Any
+    encoders: Encoders
+    obs_stats: RunningStats
+
+
+@struct.dataclass
+class State:
+    """Everything that training carries from one iteration to the next."""
+
+    params: Params
+    policy_opt: optax.OptState
+    encoder_opt: optax.OptState
+    episodes: Episode  # [E, ...], under way
+    key: jax.Array
+    iteration: jax.Array  # [] int32
+
+
+class Steps(NamedTuple):
+    """A rollout as rows of environment steps, with what the losses need; [T*E, ...] or a minibatch [B, ...]."""
+
+    obs: jax.Array  # [B, N, D'], normalised and with the agent's identity
+    goal: jax.Array  # [B, N, G], g*
+    action_mask: jax.Array  # [B, N, A]
+    active: jax.Array  # [B, N]
+    policy_outputs: jax.Array  # [B, N, P], of the policy that acted
+    action: jax.Array  # [B, N] or [B, N, A]
+    future_goal: jax.Array  # [B, N, G], the positive
+    episode: jax.Array  # [B], equal within an episode
+
+
+class CPPOLearner:
+    """CPPO on one environment; see the module's docstring for the order of its parts."""
+
+    def __init__(self, config: CPPO, env: GoalEnv, num_iterations: int) -> None:
+        self.config = config
+        self.env = env
+        self.steps_per_iteration = config.steps_per_iteration()
+        self.num_batches = self.steps_per_iteration // config.batch_size
+        self.energy = ENERGIES[config.energy]
+        self.head = make_head(
+            env.spec.action_space,
+            min_log_std=config.min_log_std,
+            max_log_std=config.max_log_std,
+            initial_log_std=config.initial_log_std,
+        )
+        self.networks = config.networks or make_networks(
+            hidden_sizes=config.hidden_sizes,
+            activation=config.activation,
+            use_layer_norm=config.use_layer_norm,
+            repr_dim=config.repr_dim,
+            num_policy_outputs=self.head.num_outputs,
+            policy_last_scale=config.policy_last_scale,
+            precision=config.precision,
+        )
+        num_gradient_steps = num_iterations * config.num_epochs * self.num_batches
+        self.policy_optimizer, self.encoder_optimizer = (
+            make_optimizer(
+                learning_rate=rate,
+                end=config.lr_end,
+                schedule=config.lr_schedule,
+                num_steps=num_gradient_steps,
+                max_grad_norm=config.max_grad_norm,
+                epsilon=config.adam_epsilon,
+            )
+            for rate in (config.actor_lr, config.critic_lr)
+        )
+
+    def init(self, key: jax.Array) -> State:
+        """Returns the state before training."""
+        key, key_policy, key_phi, key_psi, key_envs = jax.random.split(key, 5)
+        spec = self.env.spec
+        episodes = start_episodes(self.env, key_envs, self.config.num_envs)
+        obs_stats = init_stats(spec.obs_dim)
+        obs = self.observe(obs_stats, episodes.step.obs)
+        goal = episodes.step.goal
+        action = jnp.zeros((*obs.shape[:-1], spec.action_space.size))
+        params = Params(
+            policy=self.networks.policy.init(key_policy, obs, goal),
+            encoders=Encoders(
+                phi=self.networks.phi.init(key_phi, obs, action), psi=self.networks.psi.init(key_psi, goal)
+            ),
+            obs_stats=obs_stats,
+        )
+        return State(
+            params=params,
+            policy_opt=self.policy_optimizer.init(params.policy),
+            encoder_opt=self.encoder_optimizer.init(params.encoders),
+            episodes=episodes,
+            key=key,
+            iteration=jnp.zeros((), jnp.int32),
+        )
+
+    def iterate(self, state: State) -> tuple[State, Metrics]:
+        """Returns the state after one iteration of Algorithm 1, and its metrics."""
+        key, key_collect, key_relabel, key_epochs = jax.random.split(state.key, 4)
+        episodes, rollout = self.collect(state, key_collect)
+        steps = self.relabel(state.params, rollout, key_relabel)
+        encoders_before = state.params.encoders
+
+        def epoch(state: State, key: jax.Array) -> tuple[State, Metrics]:
+            key_critic, key_value, key_policy = jax.random.split(key, 3)
+            state, critic_metrics = self.update_encoders(state, steps, key_critic)
+            before = self.config.advantage_order == "before_critic"
+            judge = encoders_before if before else state.params.encoders
+            adv, value_metrics = self.advantages(judge, steps, key_value)
+            state, policy_metrics = self.update_policy(state, steps, adv, key_policy)
+            return state, critic_metrics | value_metrics | policy_metrics
+
+        state, metrics = jax.lax.scan(epoch, state, jax.random.split(key_epochs, self.config.num_epochs))
+        if self.config.norm_obs:
+            obs_stats = update_stats(state.params.obs_stats, rollout.obs)
+            state = state.replace(params=state.params._replace(obs_stats=obs_stats))
+        state = state.replace(episodes=episodes, key=key, iteration=state.iteration + 1)
+        return state, jax.tree.map(jnp.mean, metrics) | rollout_metrics(rollout)
+
+    def collect(self, state: State, key: jax.Array) -> tuple[Episode, Rollout]:
+        """Returns the episodes under way and a rollout of the current policy (Algorithm 1, line 3)."""
+
+        def act(
+            key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array
+        ) -> tuple[jax.Array, jax.Array, jax.Array]:
+            outputs = self.policy_outputs(state.params, obs, goal)
+            action = self.head.sample(key, outputs, mask)
+            return outputs, action, self.head.to_env(action)
+
+        return collect(self.env, act, key, state.episodes, self.config.rollout_length)
+
+    def relabel(self, params: Params, rollout: Rollout, key: jax.Array) -> Steps:
+        """Returns the rollout as rows, each with a positive goal from its future (Algorithm 1, line 4)."""
+        key_goal, key_shift = jax.random.split(key)
+        future_goal = sample_future_goals(key_goal, rollout.next_achieved, rollout.done, self.config.gamma)
+        if self.config.positives == "shuffled":
+            shift = jax.random.randint(key_shift, (), 1, self.config.num_envs)
+            future_goal = jnp.roll(future_goal, shift, axis=1)
+        steps = Steps(
+            obs=self.observe(params.obs_stats, rollout.obs),
+            goal=rollout.goal,
+            action_mask=rollout.action_mask,
+            active=rollout.active if self.config.mask_inactive else jnp.ones_like(rollout.active),
+            policy_outputs=rollout.policy_outputs,
+            action=rollout.action,
+            future_goal=future_goal,
+            episode=episode_ids(rollout.done),
+        )
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
+
+    def update_encoders(self, state: State, steps: Steps, key: jax.Array) -> tuple[State, Metrics]:
+        """Returns the state after one pass of InfoNCE over the rollout (Algorithm 1, line 8)."""
+
+        def loss_fn(encoders: Encoders, batch: Steps) -> tuple[jax.Array, Metrics]:
+            phi = self.networks.phi.apply(encoders.phi, batch.obs, self.head.features(batch.action))
+            psi = self.networks.psi.apply(encoders.psi, batch.future_goal)
+            distinct = jnp.ones((self.config.batch_size,) * 2, bool)
+            if self.config.mask_same_episode:
+                distinct = batch.episode[:, None] != batch.episode[None, :]
+
+            def agent_loss(phi: jax.Array, psi: jax.Array, active: jax.Array) -> Any:
+                return contrastive_loss(
+                    self.energy.all_pairs(phi, psi),
+                    loss=self.config.critic_loss,
+                    anchors=active,
+                    distinct=distinct,
+                    logsumexp_coef=self.config.logsumexp_coef,
+                )
+
+            # An agent's negatives are goals of the same agent in other steps.
+            loss, stats = jax.vmap(agent_loss, in_axes=1)(phi, psi, batch.active)
+            loss, stats = jax.tree.map(jnp.mean, (loss, stats))
+            return loss, {"critic/loss": loss} | {f"critic/{k}": v for k, v in stats._asdict().items()}
+
+        def one_batch(state: State, rows: jax.Array) -> tuple[State, Metrics]:
+            batch = jax.tree.map(lambda x: x[rows], steps)
+            encoders = state.params.encoders
+            grads, metrics = jax.grad(loss_fn, has_aux=True)(encoders, batch)
+            updates, encoder_opt = self.encoder_optimizer.update(grads, state.encoder_opt, encoders)
+            params = state.params._replace(encoders=optax.apply_updates(encoders, updates))
+            metrics["critic/grad_norm"] = optax.global_norm(grads)
+            return state.replace(params=params, encoder_opt=encoder_opt), metrics
+
+        state, metrics = jax.lax.scan(one_batch, state, self.minibatches(key))
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def advantages(self, encoders: Encoders, steps: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
+        """Returns A [T*E, N] at g*, equations 6 to 9, with V under the policy that acted."""
+
+        def one_chunk(chunk: tuple[jax.Array, Steps]) -> tuple[jax.Array, jax.Array]:
+            key, batch = chunk
+            psi = self.networks.psi.apply(encoders.psi, batch.goal)
+
+            def q_value(action: jax.Array) -> jax.Array:
+                phi = self.networks.phi.apply(encoders.phi, batch.obs, self.head.features(action))
+                return self.energy.paired(phi, psi)
+
+            actions, weights = self.head.support(
+                key, batch.policy_outputs, batch.action_mask, self.config.num_value_samples
+            )
+            v = state_value(jax.vmap(q_value)(actions), weights)
+            q = q_value(batch.action)
+            return advantage(q, v), v
+
+        # In pieces, since all actions of a whole rollout at once would not fit on a device.
+        keys = jax.random.split(key, self.num_batches)
+        chunks = jax.tree.map(lambda x: x.reshape(self.num_batches, -1, *x.shape[1:]), steps)
+        adv, v = jax.lax.map(one_chunk, (keys, chunks))
+        adv, v = (x.reshape(-1, *x.shape[2:]) for x in (adv, v))
+        mean = masked_mean(adv, steps.active)
+        metrics = {
+            "value/v": masked_mean(v, steps.active),
+            "value/adv_mean": mean,
+            "value/adv_std": jnp.sqrt(masked_mean(jnp.square(adv - mean), steps.active)),
+        }
+        return adv, metrics
+
+    def update_policy(
+        self, state: State, steps: Steps, adv: jax.Array, key: jax.Array
+    ) -> tuple[State, Metrics]:
+        """Returns the state after one pass of PPO's clipped update over the rollout (Algorithm 1, line 9)."""
+        key, key_entropy = jax.random.split(key)
+
+        def loss_fn(policy: Any, batch: Steps, adv: jax.Array, key: jax.Array) -> tuple[jax.Array, Metrics]:
+            outputs = self.networks.policy.apply(policy, batch.obs, batch.goal)
+            log_prob = self.head.log_prob(outputs, batch.action_mask, batch.action)
+            old_log_prob = self.head.log_prob(batch.policy_outputs, batch.action_mask, batch.action)
+            if self.config.norm_adv:
+                adv = normalise_advantage(adv, batch.active, self.config.adv_std_floor)
+            loss, stats = clipped_surrogate(log_prob, old_log_prob, adv, batch.active, self.config.clip)
+            entropy = masked_mean(self.head.entropy(key, outputs, batch.action_mask), batch.active)
+            metrics = {"policy/loss": loss, "policy/entropy": entropy}
+            metrics |= {f"policy/{k}": v for k, v in stats._asdict().items()}
+            return loss - self.config.entropy_coef * entropy, metrics
+
+        def one_batch(state: State, drawn: tuple[jax.Array, jax.Array]) -> tuple[State, Metrics]:
+            rows, key = drawn
+            batch = jax.tree.map(lambda x: x[rows], steps)
+            policy = state.params.policy
+            grads, metrics = jax.grad(loss_fn, has_aux=True)(policy, batch, adv[rows], key)
+            updates, policy_opt = self.policy_optimizer.update(grads, state.policy_opt, policy)
+            params = state.params._replace(policy=optax.apply_updates(policy, updates))
+            metrics["policy/grad_norm"] = optax.global_norm(grads)
+            return state.replace(params=params, policy_opt=policy_opt), metrics
+
+        keys = jax.random.split(key_entropy, self.num_batches)
+        state, metrics = jax.lax.scan(one_batch, state, (self.minibatches(key), keys))
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def act(
+        self,
+        params: Params,
+        obs: jax.Array,
+        goal: jax.Array,
+        mask: jax.Array | None = None,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Returns actions for obs [..., N, D] and goal [..., N, G]: sampled with a key, greedy without one."""
+        outputs = self.policy_outputs(params, obs, goal)
+        if mask is None:
+            mask = jnp.ones((*obs.shape[:-1], self.env.spec.action_space.size), bool)
+        action = self.head.mode(outputs, mask) if key is None else self.head.sample(key, outputs, mask)
+        return self.head.to_env(action)
+
+    def policy_outputs(self, params: Params, obs: jax.Array, goal: jax.Array) -> jax.Array:
+        """Returns [..., N, P], the network's outputs for raw observations."""
+        outputs: jax.Array = self.networks.policy.apply(
+            params.policy, self.observe(params.obs_stats, obs), goal
+        )
+        return outputs
+
+    def observe(self, obs_stats: RunningStats, obs: jax.Array) -> jax.Array:
+        """Returns [..., N, D'], observations as the networks see them."""
+        if self.config.norm_obs:
+            obs = normalise(obs_stats, obs)
+        num_agents = self.env.spec.num_agents
+        if self.config.agent_id and num_agents > 1:
+            identity = jnp.broadcast_to(jnp.eye(num_agents), (*obs.shape[:-1], num_agents))
+            obs = jnp.concatenate([obs, identity], axis=-1)
+        return obs
+
+    def minibatches(self, key: jax.Array) -> jax.Array:
+        """Returns [number of batches, B], every row of the rollout once, in random order."""
+        return jax.random.permutation(key, self.steps_per_iteration).reshape(self.num_batches, -1)
+
+
+def rollout_metrics(rollout: Rollout) -> Metrics:
+    """Returns how the training episodes that ended in a rollout went; counts, since there may be none."""
+    return {
+        "rollout/episodes": jnp.sum(rollout.done, dtype=jnp.float32),
+        "rollout/wins": jnp.sum(rollout.done & rollout.success, dtype=jnp.float32),
+        "rollout/active": jnp.mean(rollout.active, dtype=jnp.float32),
+    }

@@ -1,0 +1,89 @@
+"""Rollouts: the policy acts in E environments for T steps. The only place where an episode follows another.
+
+Axes are [T, E, N, ...]: time, environments, agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from goalward.envs.base import Episode, GoalEnv, advance_episode, is_over, start_episode
+
+# (key, obs [E,N,D], goal [E,N,G], mask [E,N,A]) -> (policy outputs, stored action, action for the environment)
+ActFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
+
+
+class Rollout(NamedTuple):
+    """What happened, step by step."""
+
+    obs: jax.Array  # [T, E, N, D]
+    goal: jax.Array  # [T, E, N, G]
+    action_mask: jax.Array  # [T, E, N, A]
+    active: jax.Array  # [T, E, N], whether the action mattered
+    policy_outputs: jax.Array  # [T, E, N, P], the behaviour policy, as its head reads it
+    action: jax.Array  # [T, E, N] or [T, E, N, A], in the head's own form
+    next_achieved: jax.Array  # [T, E, N, G], after the step and before any reset
+    reward: jax.Array  # [T, E, N]
+    terminated: jax.Array  # [T, E]
+    truncated: jax.Array  # [T, E]
+    success: jax.Array  # [T, E]
+
+    @property
+    def done(self) -> jax.Array:
+        """[T, E] bool, whether the episode ended with this step."""
+        return self.terminated | self.truncated
+
+
+def start_episodes(env: GoalEnv, key: jax.Array, num_envs: int) -> Episode:
+    """Returns E new episodes, stacked."""
+    return jax.vmap(lambda k: start_episode(env, k))(jax.random.split(key, num_envs))
+
+
+def advance_episodes(env: GoalEnv, key: jax.Array, episodes: Episode, actions: jax.Array) -> Episode:
+    """Returns E episodes one step later."""
+    keys = jax.random.split(key, actions.shape[0])
+    return jax.vmap(lambda k, e, a: advance_episode(env, k, e, a))(keys, episodes, actions)
+
+
+def collect(
+    env: GoalEnv, act: ActFn, key: jax.Array, episodes: Episode, num_steps: int
+) -> tuple[Episode, Rollout]:
+    """Returns the episodes under way after `num_steps` steps, and all that happened."""
+    num_envs = episodes.elapsed.shape[0]
+
+    def one_step(episodes: Episode, key: jax.Array) -> tuple[Episode, Rollout]:
+        key_act, key_step, key_reset = jax.random.split(key, 3)
+        before = episodes.step
+        outputs, action, env_action = act(key_act, before.obs, before.goal, before.action_mask)
+        moved = advance_episodes(env, key_step, episodes, env_action)
+        after = moved.step
+        record = Rollout(
+            obs=before.obs,
+            goal=before.goal,
+            action_mask=before.action_mask,
+            active=before.active,
+            policy_outputs=outputs,
+            action=action,
+            next_achieved=after.achieved,
+            reward=after.reward,
+            terminated=after.terminated,
+            truncated=after.truncated,
+            success=after.success,
+        )
+        fresh = start_episodes(env, key_reset, num_envs)
+        return select(is_over(after), fresh, moved), record
+
+    return jax.lax.scan(one_step, episodes, jax.random.split(key, num_steps))
+
+
+def select(condition: jax.Array, if_true: Episode, if_false: Episode) -> Episode:
+    """Returns a stacked episode that takes each row from one of two, by `condition` [E]."""
+
+    def pick(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, if_true, if_false)

@@ -1,0 +1,100 @@
+"""What the built-in tasks share: agents that move to targets of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from goalward.envs.base import ActionSpace, EnvSpec, TimeStep
+from goalward.goals.base import Goal
+from goalward.rewards.base import Reward
+
+GoalFactory = Callable[[Any], Goal]
+RewardFactory = Callable[[Any], Reward]
+
+
+class TargetTask:
+    """A task that is solved when every agent has arrived; arrived agents stay where they are.
+
+    A subclass sets its geometry (`extent`, `longest_path`, `path_length`) and then calls this constructor, which
+    builds the goal and the reward on it. Its states hold `position`, `target` and `arrived`.
+    """
+
+    extent: float  # positions lie in [0, extent]
+    longest_path: float  # no shortest path is longer
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        obs_dim: int,
+        action_space: ActionSpace,
+        max_steps: int,
+        num_agents: int,
+        goal: GoalFactory,
+        reward: RewardFactory,
+    ) -> None:
+        self.goal = goal(self)
+        self.reward = reward(self)
+        self.spec = EnvSpec(
+            name=name,
+            obs_dim=obs_dim,
+            goal_dim=self.goal.dim,
+            action_space=action_space,
+            max_steps=max_steps,
+            num_agents=num_agents,
+            goal_name=self.goal.name,
+            reward_name=self.reward.name,
+        )
+
+    def path_length(self, state: Any) -> jax.Array:
+        """Returns [N], how far each agent still has to go."""
+        raise NotImplementedError
+
+    def view(
+        self, state: Any, *, obs: jax.Array, reward: jax.Array, action_mask: jax.Array | None = None
+    ) -> TimeStep:
+        """Returns the time step that shows `state`."""
+        solved = jnp.all(state.arrived)
+        return TimeStep(
+            obs=obs,
+            achieved=self.goal.achieved(state),
+            goal=self.goal.target(state),
+            terminated=solved,
+            success=solved,
+            reward=reward,
+            action_mask=action_mask,
+            active=~state.arrived,
+        )
+
+
+def distinct_cells(key: jax.Array, cells: jax.Array, count: int) -> jax.Array:
+    """Returns [count, 2], different rows of `cells` [C, 2], every choice equally likely."""
+    return cells[jax.random.permutation(key, cells.shape[0])[:count]]
+
+
+def parse_map(rows: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Returns [H, W] bool, true where the drawing has a wall (#)."""
+    return np.array([[symbol == "#" for symbol in row] for row in rows])
+
+
+def all_shortest_paths(walls: np.ndarray[Any, np.dtype[np.bool_]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Returns [H, W, H, W], steps between any two free cells by breadth-first search; infinite if there is no way."""
+    height, width = walls.shape
+    paths = np.full((height, width, height, width), np.inf, np.float32)
+    for start in np.argwhere(~walls):
+        from_start = paths[tuple(start)]
+        from_start[tuple(start)] = 0
+        frontier = [tuple(start)]
+        while frontier:
+            row, col = frontier.pop(0)
+            for r, c in ((row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)):
+                inside = 0 <= r < height and 0 <= c < width
+                if inside and not walls[r, c] and np.isinf(from_start[r, c]):
+                    from_start[r, c] = from_start[row, col] + 1
+                    frontier.append((r, c))
+    return paths

@@ -1,0 +1,26 @@
+"""Exceptions whose text is meant for the user, and the sentence that offers the nearest known name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GoalwardError(Exception):
+    """A failure that a sentence explains; the command line prints it without a traceback."""
+
+    exit_code = 1
+
+
+class UserError(GoalwardError):
+    """The input is wrong: the message says what was expected, what was found and what to change."""
+
+    exit_code = 2
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
+    """Returns the error for a name outside `known`, with the closest known names first."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names) or 'none'}."
+    return UserError(f"Unknown {what} '{name}'. {hint}")

@@ -1,0 +1,99 @@
+"""The three networks of CPPO as multilayer perceptrons, and the interface for a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "swish": nn.swish,
+    "relu": nn.relu,
+    "tanh": nn.tanh,
+    "gelu": nn.gelu,
+}
+
+PRECISIONS: dict[str, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+
+
+class MLP(nn.Module):
+    """Hidden layers of Dense, LayerNorm and activation, then a linear layer; the result is float32.
+
+    Parameters stay in float32; `dtype` is the type that the layers compute in.
+    """
+
+    hidden_sizes: Sequence[int]
+    num_outputs: int
+    activation: str = "swish"
+    use_layer_norm: bool = True
+    last_scale: float = 1.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns [..., num_outputs] for [..., D]."""
+        x = x.astype(self.dtype)
+        for size in self.hidden_sizes:
+            x = nn.Dense(size, dtype=self.dtype)(x)
+            if self.use_layer_norm:
+                x = nn.LayerNorm(dtype=self.dtype)(x)
+            x = ACTIVATIONS[self.activation](x)
+        init = nn.initializers.variance_scaling(self.last_scale**2, "fan_in", "truncated_normal")
+        return nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=init)(x).astype(jnp.float32)
+
+
+class Joint(nn.Module):
+    """A network of two inputs that are concatenated."""
+
+    net: nn.Module
+
+    def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
+        """Returns the network's output for the two inputs side by side."""
+        result: jax.Array = self.net(jnp.concatenate([first, second], axis=-1))
+        return result
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The three networks of CPPO; any Flax modules with these calls can take their place.
+
+    Observations arrive normalised (if that is switched on) and with the agent's identity appended (teams).
+    A discrete action arrives at `phi` as a one-hot vector, a continuous one scaled to [-1, 1].
+    """
+
+    policy: nn.Module  # (obs [..., D], goal [..., G]) -> [..., A] logits, or [..., 2A] means and raw log-stds
+    phi: nn.Module  # (obs [..., D], action [..., A]) -> [..., Z]
+    psi: nn.Module  # (goal [..., G]) -> [..., Z]
+
+
+def make_networks(
+    *,
+    hidden_sizes: Sequence[int],
+    activation: str,
+    use_layer_norm: bool,
+    repr_dim: int,
+    num_policy_outputs: int,
+    policy_last_scale: float,
+    precision: str,
+) -> Networks:
+    """Returns the paper's networks: the same torso three times."""
+
+    def mlp(num_outputs: int, last_scale: float = 1.0) -> MLP:
+        return MLP(
+            hidden_sizes=tuple(hidden_sizes),
+            num_outputs=num_outputs,
+            activation=activation,
+            use_layer_norm=use_layer_norm,
+            last_scale=last_scale,
+            dtype=PRECISIONS[precision],
+        )
+
+    return Networks(
+        policy=Joint(mlp(num_policy_outputs, policy_last_scale)),
+        phi=Joint(mlp(repr_dim)),
+        psi=mlp(repr_dim),
+    )
