@@ -1,1 +1,71 @@
+"""Trains agents to reach goals without a reward function.
+
+>>> import goalward as gw
+>>> run = gw.train("toy/rooms", preset="quick", out=tmp_path / "run")
+>>> policy = gw.load(run.path)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from goalward.algos.cppo import CPPO
+    from goalward.envs.base import Box, Discrete, EnvSpec, GoalEnv, TimeStep
+    from goalward.envs.check import check_env
+    from goalward.envs.registry import make
+    from goalward.errors import GoalwardError, UserError
+    from goalward.nets.mlp import Networks
+    from goalward.run.load import load
+    from goalward.run.loop import Run
+    from goalward.run.train import resume, train
+
 __version__ = "0.1.0"
+
+# Public names are imported on first use, so that `goalward --help` does not wait for jax.
+_HOMES = {
+    "CPPO": "algos.cppo",
+    "Box": "envs.base",
+    "Discrete": "envs.base",
+    "EnvSpec": "envs.base",
+    "GoalEnv": "envs.base",
+    "TimeStep": "envs.base",
+    "check_env": "envs.check",
+    "make": "envs.registry",
+    "GoalwardError": "errors",
+    "UserError": "errors",
+    "Networks": "nets.mlp",
+    "load": "run.load",
+    "Run": "run.loop",
+    "resume": "run.train",
+    "train": "run.train",
+}
+
+__all__ = [
+    "CPPO",
+    "Box",
+    "Discrete",
+    "EnvSpec",
+    "GoalEnv",
+    "GoalwardError",
+    "Networks",
+    "Run",
+    "TimeStep",
+    "UserError",
+    "check_env",
+    "load",
+    "make",
+    "resume",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'goalward' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"goalward.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

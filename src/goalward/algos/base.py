@@ -7,17 +7,16 @@ devices a sharding, all applied outside.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import jax
 import optax
 
+from goalward.algos.settings import check_fields
 from goalward.envs.base import EnvSpec, GoalEnv
-from goalward.errors import UserError, unknown_name
+from goalward.errors import unknown_name
 
 Metrics = dict[str, jax.Array]
 
@@ -66,14 +65,11 @@ class AlgorithmConfig:
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"{field.name} must be a finite number; found {value}.")
+        check_fields(self)
         self.validate()
 
     def validate(self) -> None:
-        """Raises `UserError` for values that no environment can be trained with."""
+        """Raises `UserError` for values that do not go together; single fields are checked by their types."""
 
     def resolve(self, spec: EnvSpec) -> Self:
         """Returns the settings with every value that depends on the environment filled in."""
@@ -97,23 +93,11 @@ def algorithm_class(name: str) -> type[AlgorithmConfig]:
     return found
 
 
-def require_choice(name: str, value: str, choices: Any) -> None:
-    """Raises unless a setting holds one of the known words."""
-    if value not in choices:
-        raise unknown_name(f"value for {name}:", value, choices)
-
-
-def require(condition: bool, name: str, rule: str, value: object) -> None:
-    """Raises unless `condition`: the field's name, the rule and the value found."""
-    if not condition:
-        raise UserError(f"{name} must be {rule}; found {value}.")
-
-
-SCHEDULES = ("cosine", "linear", "constant")
+Schedule = Literal["cosine", "linear", "constant"]
 
 
 def make_optimizer(
-    *, learning_rate: float, end: float, schedule: str, num_steps: int, max_grad_norm: float, epsilon: float
+    *, learning_rate: float, end: float, schedule: Schedule, num_steps: int, max_grad_norm: float, epsilon: float
 ) -> optax.GradientTransformation:
     """Returns Adam behind global-norm clipping, its rate falling from `learning_rate` to `end`."""
     rate: Any = learning_rate

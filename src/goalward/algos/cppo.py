@@ -18,39 +18,25 @@ Axes: T time, E environments, N agents, B environment steps in a minibatch, M ac
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
 
-from goalward.algos.base import (
-    SCHEDULES,
-    AlgorithmConfig,
-    Metrics,
-    make_optimizer,
-    require,
-    require_choice,
-)
-from goalward.data.rollout import Rollout, collect, start_episodes
+from goalward.algos.base import AlgorithmConfig, Metrics, Schedule, make_optimizer
+from goalward.algos.settings import Count, Fraction, NonNegative, Positive, Range
+from goalward.data.rollout import Rollout, collect, rollout_metrics, start_episodes
 from goalward.envs.base import Discrete, EnvSpec, Episode, GoalEnv
-from goalward.losses.contrastive import (
-    ENERGIES,
-    LOSSES,
-    advantage,
-    contrastive_loss,
-    masked_mean,
-    state_value,
-)
+from goalward.errors import UserError
+from goalward.losses.contrastive import ENERGIES, advantage, contrastive_loss, masked_mean, state_value
 from goalward.losses.policy import clipped_surrogate, normalise_advantage
 from goalward.losses.relabel import episode_ids, sample_future_goals
+from goalward.nets.actor import Actor
 from goalward.nets.heads import make_head
-from goalward.nets.mlp import ACTIVATIONS, PRECISIONS, Networks, make_networks
-from goalward.nets.normalise import RunningStats, init_stats, normalise, update_stats
-
-POSITIVES = ("future", "shuffled")
-ADVANTAGE_ORDERS = ("after_critic", "before_critic")
+from goalward.nets.mlp import Activation, Networks, Precision, apply, make_networks
+from goalward.nets.normalise import RunningStats, init_stats, update_stats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,90 +46,69 @@ class CPPO(AlgorithmConfig):
     name: ClassVar[str] = "cppo"
 
     # Scale
-    num_envs: int = 512  # environments that run in parallel, per seed
-    rollout_length: int = 128  # steps per environment and iteration
-    batch_size: int = 256  # environment steps, with all their agents, per gradient step
-    num_epochs: int = 1  # passes over a rollout
+    num_envs: Count = 512  # environments that run in parallel, per seed
+    rollout_length: Count = 128  # steps per environment and iteration
+    batch_size: Annotated[int, Range(low=2)] = 256  # environment steps, with all their agents, per gradient step
+    num_epochs: Count = 1  # passes over a rollout
 
     # Contrastive critic
-    critic_loss: str = "forward"  # forward, backward, symmetric or binary noise-contrastive loss
-    logsumexp_coef: float = 0.1  # weight of logsumexp^2, which pins what forward InfoNCE leaves open
-    energy: str = "l2"  # l2, squared_l2, dot or cosine
-    repr_dim: int = 64  # size of a representation
-    gamma: float = 0.99  # discount of the occupancy measure that positives are drawn from
+    critic_loss: Literal["forward", "backward", "symmetric", "binary"] = "forward"  # noise-contrastive loss
+    logsumexp_coef: NonNegative = 0.1  # weight of logsumexp^2, which pins what forward InfoNCE leaves open
+    energy: Literal["l2", "squared_l2", "dot", "cosine"] = "l2"  # similarity of representations
+    repr_dim: Count = 64  # size of a representation
+    gamma: Fraction = 0.99  # discount of the occupancy measure that positives are drawn from
     mask_same_episode: bool = False  # negatives from other episodes only
     mask_inactive: bool = True  # leave agents whose action does not matter out of both losses
-    positives: str = "future"  # "shuffled" takes them from other episodes: a negative control
+    positives: Literal["future", "shuffled"] = "future"  # "shuffled": from other episodes, a negative control
 
     # Policy
-    clip: float = 0.2  # range of the probability ratio, 1 - clip to 1 + clip
-    entropy_coef: float | None = None  # weight of the entropy bonus; None: 0.01 discrete, 0.001 continuous
+    clip: Fraction = 0.2  # range of the probability ratio, 1 - clip to 1 + clip
+    entropy_coef: NonNegative | None = None  # weight of the entropy bonus; None: 0.01 discrete, 0.001 continuous
     norm_adv: bool = True  # normalise advantages per minibatch
-    adv_std_floor: float = 0.01  # smallest standard deviation that advantages are divided by
-    advantage_order: str = "after_critic"  # "before_critic": A from the encoders as they were, as Algorithm 1
-    num_value_samples: int = 8  # actions drawn to estimate V where they cannot be listed
+    adv_std_floor: Positive = 0.01  # smallest standard deviation that advantages are divided by
+    advantage_order: Literal["after_critic", "before_critic"] = "after_critic"  # "before_critic": as Algorithm 1
+    num_value_samples: Count = 8  # actions drawn to estimate V where they cannot be listed
     min_log_std: float = -5.0  # bounds of the Gaussian's log-standard deviation
     max_log_std: float = 1.0
     initial_log_std: float = 0.0
 
     # Optimisation
-    actor_lr: float = 2.5e-4  # learning rate of the policy
-    critic_lr: float = 2.5e-4  # learning rate of the encoders
-    lr_schedule: str = "cosine"  # cosine, linear or constant
-    lr_end: float = 1e-7  # learning rate at the end of training, unless constant
-    max_grad_norm: float = 0.5  # global norm that gradients are clipped to
-    adam_epsilon: float = 1e-5
+    actor_lr: Positive = 2.5e-4  # learning rate of the policy
+    critic_lr: Positive = 2.5e-4  # learning rate of the encoders
+    lr_schedule: Schedule = "cosine"
+    lr_end: NonNegative = 1e-7  # learning rate at the end of training, unless constant
+    max_grad_norm: Positive = 0.5  # global norm that gradients are clipped to
+    adam_epsilon: Positive = 1e-5
 
     # Networks
     hidden_sizes: tuple[int, ...] = (512, 512, 512, 512)  # widths of the hidden layers, all three networks
-    activation: str = "swish"
+    activation: Activation = "swish"
     use_layer_norm: bool = True
-    policy_last_scale: float = 0.01  # scale of the policy's last layer at the start: nearly uniform
+    policy_last_scale: NonNegative = 0.01  # scale of the policy's last layer at the start: nearly uniform
     agent_id: bool = True  # append a one-hot of the agent's index to the observation of a team
     norm_obs: bool = False  # normalise observations by running statistics
-    precision: str = "float32"  # type that layers compute in; parameters stay in float32
+    precision: Precision = "float32"  # type that layers compute in; parameters stay in float32
     networks: Networks | None = field(default=None, metadata={"python_only": True})  # a user's own modules
 
     def validate(self) -> None:
-        """Raises `UserError` for values that no environment can be trained with."""
-        for name in ("num_envs", "rollout_length", "batch_size", "num_epochs", "repr_dim", "num_value_samples"):
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        for name in ("actor_lr", "critic_lr", "max_grad_norm", "adam_epsilon", "adv_std_floor"):
-            require(getattr(self, name) > 0, name, "positive", getattr(self, name))
-        for name in ("logsumexp_coef", "lr_end", "policy_last_scale", "entropy_coef"):
-            require((getattr(self, name) or 0) >= 0, name, "zero or more", getattr(self, name))
-        require(0 < self.gamma < 1, "gamma", "between 0 and 1, both excluded", self.gamma)
-        require(0 < self.clip < 1, "clip", "between 0 and 1, both excluded", self.clip)
-        require(
-            self.min_log_std < self.initial_log_std < self.max_log_std,
-            "initial_log_std",
-            f"between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}",
-            self.initial_log_std,
-        )
-        require(all(size >= 1 for size in self.hidden_sizes), "hidden_sizes", "positive", self.hidden_sizes)
-        require(self.batch_size >= 2, "batch_size", "at least 2, since the others are the negatives", self.batch_size)
-        steps = self.num_envs * self.rollout_length
-        divisors = [b for b in range(2, steps + 1) if steps % b == 0]
-        require(
-            steps % self.batch_size == 0,
-            "batch_size",
-            f"a divisor of num_envs x rollout_length = {self.num_envs} x {self.rollout_length} = {steps}, "
-            f"for example {min(divisors, key=lambda b: abs(b - self.batch_size), default=steps)}",
-            self.batch_size,
-        )
-        require(
-            self.positives == "future" or self.num_envs >= 2, "num_envs", "at least 2 to shuffle positives", self.num_envs
-        )
-        for name, choices in (
-            ("critic_loss", LOSSES),
-            ("energy", ENERGIES),
-            ("positives", POSITIVES),
-            ("advantage_order", ADVANTAGE_ORDERS),
-            ("lr_schedule", SCHEDULES),
-            ("activation", ACTIVATIONS),
-            ("precision", PRECISIONS),
-        ):
-            require_choice(name, getattr(self, name), choices)
+        """Raises `UserError` for values that do not go together."""
+        if any(size < 1 for size in self.hidden_sizes):
+            raise UserError(f"hidden_sizes must all be at least 1; found {self.hidden_sizes}.")
+        if not self.min_log_std < self.initial_log_std < self.max_log_std:
+            raise UserError(
+                f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}; "
+                f"found {self.initial_log_std}."
+            )
+        if self.positives == "shuffled" and self.num_envs < 2:
+            raise UserError(f"num_envs must be at least 2 for shuffled positives; found {self.num_envs}.")
+        steps = self.steps_per_iteration()
+        if steps % self.batch_size:
+            fitting = [size for size in range(2, steps + 1) if steps % size == 0]
+            nearest = min(fitting, key=lambda size: abs(size - self.batch_size), default=steps)
+            raise UserError(
+                f"batch_size must divide num_envs x rollout_length = {self.num_envs} x {self.rollout_length} = "
+                f"{steps}; found {self.batch_size}, the nearest that does is {nearest}."
+            )
 
     def resolve(self, spec: EnvSpec) -> Self:
         """Returns the settings with the entropy coefficient that suits the action space."""
@@ -175,8 +140,7 @@ class Params(NamedTuple):
     obs_stats: RunningStats
 
 
-@struct.dataclass
-class State:
+class State(struct.PyTreeNode):
     """Everything that training carries from one iteration to the next."""
 
     params: Params
@@ -224,6 +188,9 @@ class CPPOLearner:
             policy_last_scale=config.policy_last_scale,
             precision=config.precision,
         )
+        self.actor = Actor(
+            env.spec, self.networks.policy, self.head, norm_obs=config.norm_obs, agent_id=config.agent_id
+        )
         num_gradient_steps = num_iterations * config.num_epochs * self.num_batches
         self.policy_optimizer, self.encoder_optimizer = (
             make_optimizer(
@@ -243,7 +210,7 @@ class CPPOLearner:
         spec = self.env.spec
         episodes = start_episodes(self.env, key_envs, self.config.num_envs)
         obs_stats = init_stats(spec.obs_dim)
-        obs = self.observe(obs_stats, episodes.step.obs)
+        obs = self.actor.observe(obs_stats, episodes.step.obs)
         goal = episodes.step.goal
         action = jnp.zeros((*obs.shape[:-1], spec.action_space.size))
         params = Params(
@@ -291,7 +258,7 @@ class CPPOLearner:
         def act(
             key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array
         ) -> tuple[jax.Array, jax.Array, jax.Array]:
-            outputs = self.policy_outputs(state.params, obs, goal)
+            outputs = self.actor.outputs(state.params.policy, state.params.obs_stats, obs, goal)
             action = self.head.sample(key, outputs, mask)
             return outputs, action, self.head.to_env(action)
 
@@ -305,7 +272,7 @@ class CPPOLearner:
             shift = jax.random.randint(key_shift, (), 1, self.config.num_envs)
             future_goal = jnp.roll(future_goal, shift, axis=1)
         steps = Steps(
-            obs=self.observe(params.obs_stats, rollout.obs),
+            obs=self.actor.observe(params.obs_stats, rollout.obs),
             goal=rollout.goal,
             action_mask=rollout.action_mask,
             active=rollout.active if self.config.mask_inactive else jnp.ones_like(rollout.active),
@@ -320,8 +287,8 @@ class CPPOLearner:
         """Returns the state after one pass of InfoNCE over the rollout (Algorithm 1, line 8)."""
 
         def loss_fn(encoders: Encoders, batch: Steps) -> tuple[jax.Array, Metrics]:
-            phi = self.networks.phi.apply(encoders.phi, batch.obs, self.head.features(batch.action))
-            psi = self.networks.psi.apply(encoders.psi, batch.future_goal)
+            phi = apply(self.networks.phi, encoders.phi, batch.obs, self.head.features(batch.action))
+            psi = apply(self.networks.psi, encoders.psi, batch.future_goal)
             distinct = jnp.ones((self.config.batch_size,) * 2, bool)
             if self.config.mask_same_episode:
                 distinct = batch.episode[:, None] != batch.episode[None, :]
@@ -357,10 +324,10 @@ class CPPOLearner:
 
         def one_chunk(chunk: tuple[jax.Array, Steps]) -> tuple[jax.Array, jax.Array]:
             key, batch = chunk
-            psi = self.networks.psi.apply(encoders.psi, batch.goal)
+            psi = apply(self.networks.psi, encoders.psi, batch.goal)
 
             def q_value(action: jax.Array) -> jax.Array:
-                phi = self.networks.phi.apply(encoders.phi, batch.obs, self.head.features(action))
+                phi = apply(self.networks.phi, encoders.phi, batch.obs, self.head.features(action))
                 return self.energy.paired(phi, psi)
 
             actions, weights = self.head.support(
@@ -383,14 +350,12 @@ class CPPOLearner:
         }
         return adv, metrics
 
-    def update_policy(
-        self, state: State, steps: Steps, adv: jax.Array, key: jax.Array
-    ) -> tuple[State, Metrics]:
+    def update_policy(self, state: State, steps: Steps, adv: jax.Array, key: jax.Array) -> tuple[State, Metrics]:
         """Returns the state after one pass of PPO's clipped update over the rollout (Algorithm 1, line 9)."""
         key, key_entropy = jax.random.split(key)
 
         def loss_fn(policy: Any, batch: Steps, adv: jax.Array, key: jax.Array) -> tuple[jax.Array, Metrics]:
-            outputs = self.networks.policy.apply(policy, batch.obs, batch.goal)
+            outputs = apply(self.networks.policy, policy, batch.obs, batch.goal)
             log_prob = self.head.log_prob(outputs, batch.action_mask, batch.action)
             old_log_prob = self.head.log_prob(batch.policy_outputs, batch.action_mask, batch.action)
             if self.config.norm_adv:
@@ -399,7 +364,7 @@ class CPPOLearner:
             entropy = masked_mean(self.head.entropy(key, outputs, batch.action_mask), batch.active)
             metrics = {"policy/loss": loss, "policy/entropy": entropy}
             metrics |= {f"policy/{k}": v for k, v in stats._asdict().items()}
-            return loss - self.config.entropy_coef * entropy, metrics
+            return loss - (self.config.entropy_coef or 0.0) * entropy, metrics
 
         def one_batch(state: State, drawn: tuple[jax.Array, jax.Array]) -> tuple[State, Metrics]:
             rows, key = drawn
@@ -424,38 +389,9 @@ class CPPOLearner:
         key: jax.Array | None = None,
     ) -> jax.Array:
         """Returns actions for obs [..., N, D] and goal [..., N, G]: sampled with a key, greedy without one."""
-        outputs = self.policy_outputs(params, obs, goal)
-        if mask is None:
-            mask = jnp.ones((*obs.shape[:-1], self.env.spec.action_space.size), bool)
-        action = self.head.mode(outputs, mask) if key is None else self.head.sample(key, outputs, mask)
-        return self.head.to_env(action)
-
-    def policy_outputs(self, params: Params, obs: jax.Array, goal: jax.Array) -> jax.Array:
-        """Returns [..., N, P], the network's outputs for raw observations."""
-        outputs: jax.Array = self.networks.policy.apply(
-            params.policy, self.observe(params.obs_stats, obs), goal
-        )
-        return outputs
-
-    def observe(self, obs_stats: RunningStats, obs: jax.Array) -> jax.Array:
-        """Returns [..., N, D'], observations as the networks see them."""
-        if self.config.norm_obs:
-            obs = normalise(obs_stats, obs)
-        num_agents = self.env.spec.num_agents
-        if self.config.agent_id and num_agents > 1:
-            identity = jnp.broadcast_to(jnp.eye(num_agents), (*obs.shape[:-1], num_agents))
-            obs = jnp.concatenate([obs, identity], axis=-1)
-        return obs
+        outputs = self.actor.outputs(params.policy, params.obs_stats, obs, goal)
+        return self.actor.act(outputs, mask, key)
 
     def minibatches(self, key: jax.Array) -> jax.Array:
         """Returns [number of batches, B], every row of the rollout once, in random order."""
         return jax.random.permutation(key, self.steps_per_iteration).reshape(self.num_batches, -1)
-
-
-def rollout_metrics(rollout: Rollout) -> Metrics:
-    """Returns how the training episodes that ended in a rollout went; counts, since there may be none."""
-    return {
-        "rollout/episodes": jnp.sum(rollout.done, dtype=jnp.float32),
-        "rollout/wins": jnp.sum(rollout.done & rollout.success, dtype=jnp.float32),
-        "rollout/active": jnp.mean(rollout.active, dtype=jnp.float32),
-    }

@@ -49,9 +49,7 @@ def advance_episodes(env: GoalEnv, key: jax.Array, episodes: Episode, actions: j
     return jax.vmap(lambda k, e, a: advance_episode(env, k, e, a))(keys, episodes, actions)
 
 
-def collect(
-    env: GoalEnv, act: ActFn, key: jax.Array, episodes: Episode, num_steps: int
-) -> tuple[Episode, Rollout]:
+def collect(env: GoalEnv, act: ActFn, key: jax.Array, episodes: Episode, num_steps: int) -> tuple[Episode, Rollout]:
     """Returns the episodes under way after `num_steps` steps, and all that happened."""
     num_envs = episodes.elapsed.shape[0]
 
@@ -87,3 +85,12 @@ def select(condition: jax.Array, if_true: Episode, if_false: Episode) -> Episode
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
 
     return jax.tree.map(pick, if_true, if_false)
+
+
+def rollout_metrics(rollout: Rollout) -> dict[str, jax.Array]:
+    """Returns how the training episodes that ended in a rollout went; counts, since there may be none."""
+    return {
+        "rollout/episodes": jnp.sum(rollout.done, dtype=jnp.float32),
+        "rollout/wins": jnp.sum(rollout.done & rollout.success, dtype=jnp.float32),
+        "rollout/active": jnp.mean(rollout.active, dtype=jnp.float32),
+    }

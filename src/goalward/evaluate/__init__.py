@@ -1,0 +1,1 @@
+"""Measuring a policy: whole episodes, schedule, records."""

@@ -1,0 +1,1 @@
+"""Mathematics on arrays: no networks, no settings, no environment."""

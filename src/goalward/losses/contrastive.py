@@ -118,6 +118,7 @@ def contrastive_loss(
             and negatives have one and the same marginal distribution.
         distinct: [B, B] bool, whether the goal of column j may be a negative for row i.
         logsumexp_coef: weight of the penalty.
+
     """
     diagonal = jnp.eye(logits.shape[0], dtype=bool)
     allowed = diagonal | (distinct & anchors[:, None] & anchors[None, :])
@@ -140,6 +141,7 @@ def state_value(q: jax.Array, weights: jax.Array) -> jax.Array:
     Args:
         q: [M, ...], Q of M actions.
         weights: [M, ...], non-negative, summing to one over M.
+
     """
     return jnp.sum(q * weights, axis=0)
 

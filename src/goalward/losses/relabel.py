@@ -1,4 +1,4 @@
-"""Hindsight relabelling: a later achieved goal of the same episode becomes the positive of a step (Algorithm 1, line 4).
+"""Hindsight relabelling: a later achieved goal of the same episode becomes a step's positive (Algorithm 1, line 4).
 
 For step t with `remaining[t] = n` steps left in its episode, or in the rollout where that is cut first, the
 offset k in {0, ..., n - 1} has probability gamma^k (1 - gamma) / (1 - gamma^n): the discounted occupancy measure
@@ -17,6 +17,7 @@ def remaining_steps(done: jax.Array) -> jax.Array:
 
     Args:
         done: [T, E] bool, true on the last step of an episode.
+
     """
     num_steps = done.shape[0]
     time = jnp.arange(num_steps, dtype=jnp.int32)[:, None]
@@ -51,6 +52,7 @@ def sample_future_goals(
         next_achieved: [T, E, N, G], the goal achieved by each step, before any reset.
         done: [T, E] bool, true on the last step of an episode.
         gamma: discount of the occupancy measure, in (0, 1).
+
     """
     num_steps, num_envs, num_agents, _ = next_achieved.shape
     remaining = jnp.broadcast_to(remaining_steps(done)[..., None], (num_steps, num_envs, num_agents))

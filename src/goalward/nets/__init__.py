@@ -1,0 +1,1 @@
+"""Networks, policy heads and observation statistics."""

@@ -172,15 +172,11 @@ class TanhGaussianHead:
         return self._low + self._width * 0.5 * (jnp.tanh(action) + 1.0)
 
 
-def make_head(
-    space: ActionSpace, *, min_log_std: float, max_log_std: float, initial_log_std: float
-) -> Head:
+def make_head(space: ActionSpace, *, min_log_std: float, max_log_std: float, initial_log_std: float) -> Head:
     """Returns the head for an action space."""
     if isinstance(space, Discrete):
         return CategoricalHead(space)
-    return TanhGaussianHead(
-        space, min_log_std=min_log_std, max_log_std=max_log_std, initial_log_std=initial_log_std
-    )
+    return TanhGaussianHead(space, min_log_std=min_log_std, max_log_std=max_log_std, initial_log_std=initial_log_std)
 
 
 def _log_tanh_slope(x: jax.Array) -> jax.Array:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+
+Activation = Literal["swish", "relu", "tanh", "gelu"]
+Precision = Literal["float32", "bfloat16"]
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "swish": nn.swish,
@@ -28,7 +31,7 @@ class MLP(nn.Module):
 
     hidden_sizes: Sequence[int]
     num_outputs: int
-    activation: str = "swish"
+    activation: Activation = "swish"
     use_layer_norm: bool = True
     last_scale: float = 1.0
     dtype: Any = jnp.float32
@@ -70,15 +73,21 @@ class Networks:
     psi: nn.Module  # (goal [..., G]) -> [..., Z]
 
 
+def apply(module: nn.Module, params: Any, *inputs: jax.Array) -> jax.Array:
+    """Returns the module's output; Flax leaves its type open."""
+    outputs: Any = module.apply(params, *inputs)
+    return outputs
+
+
 def make_networks(
     *,
     hidden_sizes: Sequence[int],
-    activation: str,
+    activation: Activation,
     use_layer_norm: bool,
     repr_dim: int,
     num_policy_outputs: int,
     policy_last_scale: float,
-    precision: str,
+    precision: Precision,
 ) -> Networks:
     """Returns the paper's networks: the same torso three times."""
 

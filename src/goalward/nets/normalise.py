@@ -11,7 +11,7 @@ import jax.numpy as jnp
 class RunningStats(NamedTuple):
     """Moments of all observations seen so far, per dimension."""
 
-    count: jax.Array  # [] float32
+    num_rows: jax.Array  # [] float32
     mean: jax.Array  # [D]
     variance: jax.Array  # [D]
 
@@ -25,11 +25,11 @@ def update_stats(stats: RunningStats, obs: jax.Array) -> RunningStats:
     """Returns the moments of the old data and `obs` [..., D] together."""
     rows = obs.reshape(-1, obs.shape[-1])
     new = jnp.float32(rows.shape[0])
-    total = stats.count + new
+    total = stats.num_rows + new
     delta = rows.mean(0) - stats.mean
     mean = stats.mean + delta * new / total
-    within = stats.variance * stats.count + rows.var(0) * new
-    return RunningStats(total, mean, (within + jnp.square(delta) * stats.count * new / total) / total)
+    within = stats.variance * stats.num_rows + rows.var(0) * new
+    return RunningStats(total, mean, (within + jnp.square(delta) * stats.num_rows * new / total) / total)
 
 
 def normalise(stats: RunningStats, obs: jax.Array) -> jax.Array:

@@ -1,0 +1,1 @@
+"""Rewards for the reward-based baselines; the contrastive methods never read them."""

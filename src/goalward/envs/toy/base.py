@@ -55,9 +55,7 @@ class TargetTask:
         """Returns [N], how far each agent still has to go."""
         raise NotImplementedError
 
-    def view(
-        self, state: Any, *, obs: jax.Array, reward: jax.Array, action_mask: jax.Array | None = None
-    ) -> TimeStep:
+    def view(self, state: Any, *, obs: jax.Array, reward: jax.Array, action_mask: Any = None) -> TimeStep:
         """Returns the time step that shows `state`."""
         solved = jnp.all(state.arrived)
         return TimeStep(

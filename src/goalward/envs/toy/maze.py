@@ -52,9 +52,7 @@ class Maze(TargetTask):
     Observation: position scaled to [-1, 1], velocity over the full speed. Action: push in (y, x), each in [-1, 1].
     """
 
-    def __init__(
-        self, *, max_steps: int = 60, goal: GoalFactory = Position, reward: RewardFactory = Dense
-    ) -> None:
+    def __init__(self, *, max_steps: int = 60, goal: GoalFactory = Position, reward: RewardFactory = Dense) -> None:
         self.walls = parse_map(MAP)
         self.extent = float(len(MAP))
         self.paths = all_shortest_paths(self.walls)

@@ -109,6 +109,4 @@ def open_moves(walls: np.ndarray[Any, np.dtype[np.bool_]]) -> np.ndarray[Any, np
     """Returns [H, W, 4] bool, whether each move from each cell stays on the map and off the walls."""
     padded = np.pad(walls, 1, constant_values=True)
     height, width = walls.shape
-    return np.stack(
-        [~padded[1 + dr : 1 + dr + height, 1 + dc : 1 + dc + width] for dr, dc in MOVES], axis=-1
-    )
+    return np.stack([~padded[1 + dr : 1 + dr + height, 1 + dc : 1 + dc + width] for dr, dc in MOVES], axis=-1)

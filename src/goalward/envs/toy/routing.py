@@ -81,9 +81,7 @@ class Routing(TargetTask):
             taken = jnp.any(jnp.all(position == cell, axis=-1))
             free = on_board & ~taken & ~state.arrived[agent]
             position = position.at[agent].set(jnp.where(free, cell, position[agent]))
-        moved = state._replace(
-            position=position, arrived=state.arrived | jnp.all(position == state.target, axis=-1)
-        )
+        moved = state._replace(position=position, arrived=state.arrived | jnp.all(position == state.target, axis=-1))
         return moved, self._view(moved, self.reward(state, action, moved))
 
     def path_length(self, state: RoutingState) -> jax.Array:

@@ -1,0 +1,95 @@
+"""Types for settings: a field's annotation says which values it takes, and `check_fields` enforces it.
+
+A tracer passes unchecked: a setting may be a traced value when many configurations train in one program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from goalward.errors import UserError, unknown_name
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values from `low` to `high`; the ends count unless `is_open`."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    is_open: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return self.low < value < self.high if self.is_open else self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"above {self.low:g}" if self.is_open else f"at least {self.low:g}"
+        return f"between {self.low:g} and {self.high:g}{', both excluded' if self.is_open else ''}"
+
+
+Count = Annotated[int, Range(low=1)]
+CountOrZero = Annotated[int, Range(low=0)]
+Positive = Annotated[float, Range(low=0, is_open=True)]
+NonNegative = Annotated[float, Range(low=0)]
+Fraction = Annotated[float, Range(low=0, high=1, is_open=True)]
+
+
+def check_fields(config: Any) -> None:
+    """Raises `UserError` for the first field of a dataclass whose value its annotation does not allow."""
+    for name, hint in field_types(type(config)).items():
+        value = getattr(config, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{name} must be a finite number; found {value}.")
+        kind = _without_none(hint)
+        if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
+            raise unknown_name(f"value for {name}:", str(value), typing.get_args(kind))
+        for allowed in getattr(kind, "__metadata__", ()):
+            if isinstance(value, int | float) and value not in allowed:
+                raise UserError(f"{name} must be {allowed}; found {value}.")
+
+
+def coerce_fields(config: type[Any], values: typing.Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Returns `values` in the types of a dataclass's fields; raises for unknown keys and wrong types."""
+    hints = field_types(config)
+    for key in values:
+        if key not in hints:
+            raise unknown_name(f"setting in {source}:", key, hints)
+    return {key: _coerce(key, value, _without_none(hints[key])) for key, value in values.items()}
+
+
+def field_types(config: type[Any]) -> dict[str, Any]:
+    """Returns the annotation of every field that a file or a command line can set."""
+    hints = typing.get_type_hints(config, include_extras=True)
+    return {f.name: hints[f.name] for f in dataclasses.fields(config) if not f.metadata.get("python_only")}
+
+
+_TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", dict: "a table"}
+
+
+def _coerce(key: str, value: Any, kind: Any) -> Any:
+    if typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple) or not all(type(v) is int for v in value):
+            raise UserError(f"{key} must be a list of whole numbers such as [64, 64]; found {value!r}.")
+        return tuple(value)
+    kind = str if typing.get_origin(kind) is Literal else typing.get_origin(kind) or kind
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind is int and type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is not kind:
+        raise UserError(f"{key} must be {_TYPE_WORDS[kind]}; found {value!r}.")
+    return value
+
+
+def _without_none(hint: Any) -> Any:
+    """Returns the other half of `X | None`."""
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint
+    return next(option for option in typing.get_args(hint) if option is not types.NoneType)

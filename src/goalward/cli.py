@@ -1,0 +1,239 @@
+"""The command line: thin calls into the package. Heavy imports wait until a command runs.
+
+Exit codes: 0 done; 2 the input is wrong, explained in one or two sentences; 130 interrupted, state saved; 1 otherwise.
+The parser is argparse rather than a generated one: every mistake must come out as one sentence, and `--help` must not
+wait for the packages that the settings are defined in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from goalward import __version__
+from goalward.errors import GoalwardError, UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs one command and exits with its code."""
+    try:
+        options = _parser().parse_args(arguments)
+        _quiet_libraries()
+        options.run(options)
+        sys.stdout.flush()
+    except GoalwardError as error:
+        _complain(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _complain("Interrupted.")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `goalward tasks | head -1`; Python must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(0)
+
+
+def tasks(options: argparse.Namespace) -> None:
+    """Lists every task."""
+    from goalward.envs.registry import DEFAULT_TASK, TASKS
+
+    rows = [
+        {
+            "name": task.name,
+            "suite": task.suite,
+            "agents": task.num_agents,
+            "actions": task.actions,
+            "goals": list(task.goals),
+            "rewards": list(task.rewards),
+            "installed": task.is_installed,
+            "extra": task.extra,
+            "summary": task.summary,
+            "default": task.name == DEFAULT_TASK,
+        }
+        for task in TASKS.values()
+    ]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("task", "agents", "actions", "goals", "rewards", "installed", "what it asks")
+    for row in rows:
+        installed = "yes" if row["installed"] else f"no: pip install 'goalward[{row['extra']}]'"
+        parts = [", ".join(row[key]) for key in ("goals", "rewards")]  # type: ignore[arg-type]
+        table.add_row(row["name"], str(row["agents"]), row["actions"], *parts, installed, row["summary"])  # type: ignore[arg-type]
+    Console().print(table)
+
+
+def train(options: argparse.Namespace) -> None:
+    """Trains, or goes on with a run."""
+    from goalward.envs.registry import DEFAULT_TASK
+    from goalward.run.config import parse_setting
+    from goalward.run.train import resume, train
+
+    given = {
+        name: getattr(options, name)
+        for name in ("algo", "seeds", "first_seed", "steps", "preset", "goal", "reward", "out")
+        if getattr(options, name) is not None
+    }
+    if options.resume is not None:
+        if given or options.set:
+            names = [f"--{name.replace('_', '-')}" for name in [*given, *(["set"] if options.set else [])]]
+            raise UserError(
+                f"--resume goes on with a run as it was started, so {', '.join(names)} cannot be given with it."
+            )
+        resume(options.resume, env=options.task, show_progress=True)
+        return
+    settings = dict(parse_setting(text) for text in options.set)
+    train(options.task or DEFAULT_TASK, settings=settings, show_progress=True, **given)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Evaluates the newest policies of a run."""
+    from goalward.run.load import evaluate_run
+
+    result = evaluate_run(options.run_dir, episodes=options.episodes, greedy=options.greedy, env=options.env)
+    if options.json:
+        print(json.dumps(result))
+        return
+    how = "greedy" if result["greedy"] else "sampled"
+    per_seed = " ".join(f"{rate:.3f}" for rate in result["win_rate_per_seed"])
+    print(
+        f"{result['task']} with {result['algo']} after {result['step']:,} steps, {how} actions, "
+        f"{result['episodes']:,} episodes per seed: win rate {result['win_rate']:.3f} (per seed {per_seed})"
+    )
+
+
+def render(options: argparse.Namespace) -> None:
+    """Writes an animation of a trained policy."""
+    import jax
+
+    from goalward.envs.base import can_render
+    from goalward.run.load import load_all
+    from goalward.run.media import save_episodes
+
+    if options.episodes < 1:
+        raise UserError(f"--episodes must be at least 1; found {options.episodes}.")
+    out = options.out or options.run_dir / "media" / "render.gif"
+    if out.suffix != ".gif":
+        raise UserError(f"Expected --out to name a .gif file; found '{out}'.")
+    env, policies = load_all(options.run_dir, env=options.env)
+    if not can_render(env):
+        raise UserError("The environment of this run has no `render(state)`, so there is nothing to show.")
+    try:
+        save_episodes(out, env, policies[0], jax.random.key(options.key), options.episodes)
+    except OSError as error:
+        raise UserError(f"Expected '{out}' to be writable; {error.strerror or error}.") from error
+    print(out)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks an environment against the contract."""
+    from goalward.envs.check import find_problems
+    from goalward.envs.registry import make
+
+    problems = find_problems(make(options.env))
+    if problems:
+        raise UserError("\n".join(problems))
+    print(f"{options.env} keeps the contract.")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises the complaint as a user error, which `main` prints."""
+        raise UserError(f"{message[:1].upper()}{message[1:]}. See {self.prog} --help.")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="goalward",
+        description="Trains agents to reach goals without a reward function.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"goalward {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command", parser_class=_Parser)
+
+    def command(name: str, run: Any) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=run.__doc__, description=run.__doc__, allow_abbrev=False)
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = command("tasks", tasks)
+    sub.add_argument("--json", action="store_true", help="print one JSON document")
+
+    sub = command("train", train)
+    sub.add_argument("task", nargs="?", help="a task's name, or module:factory for your own (default: toy/rooms)")
+    sub.add_argument("--algo", help="algorithm (default: cppo)")
+    sub.add_argument("--seeds", type=int, help="independent runs, trained side by side in one program")
+    sub.add_argument("--first-seed", type=int, metavar="K", help="number of the first seed (default: 0)")
+    sub.add_argument("--steps", type=_count, help="environment steps per seed, rounded up to whole iterations")
+    sub.add_argument(
+        "--preset",
+        help="default, quick, paper-literal, tuned, or a .toml file (default: tuned if there is one)",
+    )
+    sub.add_argument("--goal", help="one of the task's goals")
+    sub.add_argument("--reward", help="one of the task's rewards, for methods that use one")
+    sub.add_argument("--out", type=Path, help="directory of the run (default: a new one under runs/)")
+    sub.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="key=value",
+        help="any setting, e.g. clip=0.1 env.size=11",
+    )
+    sub.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run from its newest checkpoint")
+
+    sub = command("evaluate", evaluate)
+    sub.add_argument("run_dir", type=Path, metavar="RUN", help="a run's directory")
+    sub.add_argument("--episodes", type=_count, help="whole episodes per seed (default: as in training)")
+    sub.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
+    sub.add_argument("--json", action="store_true", help="print one JSON document")
+    sub.add_argument("--env", metavar="module:factory", help="the environment, if it is your own")
+
+    sub = command("render", render)
+    sub.add_argument("run_dir", type=Path, metavar="RUN", help="a run's directory")
+    sub.add_argument("--out", type=Path, metavar="FILE.gif", help="where to (default: RUN/media/render.gif)")
+    sub.add_argument("--episodes", type=int, default=6, help="how many episodes side by side (default: 6)")
+    sub.add_argument("--key", type=int, default=0, help="random key of the episodes (default: 0)")
+    sub.add_argument("--env", metavar="module:factory", help="the environment, if it is your own")
+
+    sub = command("check", check)
+    sub.add_argument("env", metavar="module:factory", help="your environment, or a task's name")
+    return parser
+
+
+def _count(text: str) -> int:
+    """Returns a whole number written as 80000000, 80_000_000 or 8e7."""
+    number = float(text)
+    if not number.is_integer():
+        raise ValueError
+    return int(number)
+
+
+_count.__name__ = "whole number"  # the word that argparse puts into its complaint
+
+
+def _complain(text: str) -> None:
+    print(f"goalward: {text}", file=sys.stderr)
+
+
+def _quiet_libraries() -> None:
+    """Keeps the log lines of XLA and Orbax out of the output; warnings stay."""
+    import logging
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    logging.getLogger("absl").setLevel(logging.ERROR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""The environment contract as checks; each failure is a sentence: the method, the expectation, what was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from goalward.envs.base import (
+    Box,
+    Discrete,
+    EnvSpec,
+    Episode,
+    GoalEnv,
+    TimeStep,
+    advance_episode,
+    is_over,
+    start_episode,
+)
+from goalward.errors import UserError
+
+_NUM_EPISODES = 8
+
+
+def check_env(env: GoalEnv) -> None:
+    """Raises `UserError` with every violation of the contract that was found.
+
+    >>> import goalward as gw
+    >>> gw.check_env(gw.make("toy/maze"))
+    """
+    problems = find_problems(env)
+    if problems:
+        name = getattr(getattr(env, "spec", None), "name", type(env).__name__)
+        raise UserError(f"The environment '{name}' violates the contract. " + " ".join(problems))
+
+
+def find_problems(env: GoalEnv) -> list[str]:
+    """Returns a sentence for each violation. Later stages build on earlier ones: the first that fails is the last."""
+    for stage in (_spec_problems, _call_problems, _shape_problems, _episode_problems):
+        problems = list(stage(env))
+        if problems:
+            return problems
+    return []
+
+
+def _spec_problems(env: Any) -> Iterator[str]:
+    spec = getattr(env, "spec", None)
+    if not isinstance(spec, EnvSpec):
+        yield f"`spec` must be a goalward.EnvSpec; found {type(spec).__name__}."
+        return
+    for name in ("obs_dim", "goal_dim", "max_steps", "num_agents"):
+        value = getattr(spec, name)
+        if not isinstance(value, int) or value < 1:
+            yield f"`spec.{name}` must be a whole number of at least 1; found {value!r}."
+    space = spec.action_space
+    if isinstance(space, Discrete):
+        if space.num_actions < 2:
+            yield f"`spec.action_space` must offer at least 2 actions; found {space.num_actions}."
+    elif isinstance(space, Box):
+        bounds = list(zip(space.low, space.high, strict=False))
+        if len(space.low) != len(space.high) or not space.low:
+            yield f"`spec.action_space` must have as many low as high bounds, at least one; found {space}."
+        elif not all(math.isfinite(a) and math.isfinite(b) and a < b for a, b in bounds):
+            yield f"`spec.action_space` must have finite bounds, each low below its high; found {bounds}."
+    else:
+        yield f"`spec.action_space` must be goalward.Discrete or goalward.Box; found {type(space).__name__}."
+    for name in ("reset", "step"):
+        if not callable(getattr(env, name, None)):
+            yield f"The environment must have a method `{name}`; found none."
+
+
+def _call_problems(env: GoalEnv) -> Iterator[str]:
+    """Both methods run under jit, and return a state and a time step."""
+    key = jax.random.key(0)
+    try:
+        result = jax.eval_shape(env.reset, key)
+    except Exception as error:  # whatever a user's method raises
+        yield f"`reset(key)` must run under jax.jit; it raised {_brief(error)}."
+        return
+    if not _is_state_and_step(result):
+        yield f"`reset(key)` must return (state, goalward.TimeStep); found {_kind(result)}."
+        return
+    state, first = result
+    try:
+        result = jax.eval_shape(env.step, key, state, _some_action(env.spec))
+    except Exception as error:
+        yield f"`step(key, state, action)` must run under jax.jit; it raised {_brief(error)}."
+        return
+    if not _is_state_and_step(result):
+        yield f"`step(key, state, action)` must return (state, goalward.TimeStep); found {_kind(result)}."
+        return
+    next_state, after = result
+    if _layout(next_state) != _layout(state):
+        yield (
+            "`step` must return a state of the structure, shapes and types that `reset` returns; "
+            f"found {_difference(next_state, state)}."
+        )
+    if _layout(after) != _layout(first):
+        yield (
+            "`step` and `reset` must fill in the same fields of the TimeStep with the same shapes and types; "
+            f"found {_difference(after, first)}."
+        )
+
+
+def _shape_problems(env: GoalEnv) -> Iterator[str]:
+    spec = env.spec
+    agents, actions = spec.num_agents, spec.action_space.size
+    expected: dict[str, tuple[tuple[int, ...], Any]] = {
+        "obs": ((agents, spec.obs_dim), jnp.float32),
+        "achieved": ((agents, spec.goal_dim), jnp.float32),
+        "goal": ((agents, spec.goal_dim), jnp.float32),
+        "terminated": ((), jnp.bool_),
+        "success": ((), jnp.bool_),
+        "truncated": ((), jnp.bool_),
+        "reward": ((agents,), jnp.float32),
+        "action_mask": ((agents, actions), jnp.bool_),
+        "active": ((agents,), jnp.bool_),
+    }
+    for method, step in _steps_by_method(env):
+        for name, (shape, dtype) in expected.items():
+            value = getattr(step, name)
+            if value is None:
+                continue
+            if value.shape != shape or value.dtype != dtype:
+                yield (
+                    f"`{method}` must return `{name}` as {np.dtype(dtype).name} of shape {shape}; "
+                    f"found {value.dtype} of shape {value.shape}."
+                )
+
+
+def _episode_problems(env: GoalEnv) -> Iterator[str]:
+    """Behaviour over a few whole episodes of random actions."""
+    keys = jax.random.split(jax.random.key(0), _NUM_EPISODES)
+    start = jax.jit(jax.vmap(lambda k: start_episode(env, k)))
+    run = jax.jit(jax.vmap(lambda k, e: _random_episode(env, k, e)))
+    first = start(keys)
+    trace: TimeStep = run(keys, first)  # [episodes, time, ...]; the step that ends an episode is repeated
+    both = jax.tree.map(lambda a, b: np.concatenate([a[:, None], b], 1), first.step, trace)
+
+    if not _same(jax.tree.leaves(start(keys)), jax.tree.leaves(first)):
+        yield "`reset` must be a function of its key alone; two calls with one key gave different results."
+    if not _same(jax.tree.leaves(run(keys, first)), jax.tree.leaves(trace)):
+        yield "`step` must be a function of its arguments alone; two calls with the same ones gave different results."
+    alone = jax.jit(lambda k: start_episode(env, k))(keys[1]).step
+    if not np.allclose(alone.obs, first.step.obs[1], atol=1e-5):
+        yield "`reset` must give the same result under jax.vmap as alone; the observations differ."
+    for name in ("obs", "achieved", "goal", "reward"):
+        if not np.isfinite(getattr(both, name)).all():
+            yield f"`reset` and `step` must return finite numbers in `{name}`; found NaN or infinity."
+    if np.asarray(is_over(first.step)).any():
+        yield "`reset` must return an episode that is still running; found `terminated` or `truncated` true."
+    if not np.array_equal(both.goal, np.broadcast_to(both.goal[:, :1], both.goal.shape)):
+        yield "`step` must keep `goal` constant within an episode; found one that changes."
+    if isinstance(env.spec.action_space, Discrete) and not both.action_mask.any(-1).all():
+        yield "`action_mask` must allow every agent at least one action; found an agent with none."
+    if not (both.terminated[:, -1] | both.truncated[:, -1]).all():
+        yield (
+            f"`step` must end an episode within `spec.max_steps` = {env.spec.max_steps} steps by `terminated` or "
+            "`truncated`; found one that goes on. Leave `truncated` out to have it done for you."
+        )
+
+
+def _random_episode(env: GoalEnv, key: jax.Array, episode: Episode) -> TimeStep:
+    """Returns the time steps [T, ...] of uniformly random actions, standing still once the episode is over."""
+    from goalward.evaluate.episodes import uniform_policy  # evaluation stands above environments
+
+    policy = uniform_policy(env)
+
+    def one_step(episode: Episode, key: jax.Array) -> tuple[Episode, TimeStep]:
+        key_act, key_step = jax.random.split(key)
+        step = episode.step
+        moved = advance_episode(env, key_step, episode, policy(key_act, step.obs, step.goal, step.action_mask))
+        over = is_over(step)
+        kept = jax.tree.map(lambda a, b: jnp.where(over, a, b), episode, moved)
+        return kept, kept.step
+
+    return jax.lax.scan(one_step, episode, jax.random.split(key, env.spec.max_steps))[1]
+
+
+def _steps_by_method(env: GoalEnv) -> Iterator[tuple[str, TimeStep]]:
+    key = jax.random.key(0)
+    state, step = jax.eval_shape(env.reset, key)
+    yield "reset", step
+    yield "step", jax.eval_shape(env.step, key, state, _some_action(env.spec))[1]
+
+
+def _some_action(spec: EnvSpec) -> jax.Array:
+    if isinstance(spec.action_space, Discrete):
+        return jnp.zeros(spec.num_agents, jnp.int32)
+    return jnp.zeros((spec.num_agents, spec.action_space.size), jnp.float32)
+
+
+def _is_state_and_step(result: Any) -> bool:
+    return isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], TimeStep)
+
+
+def _layout(tree: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
+def _difference(found: Any, expected: Any) -> str:
+    """Returns the first place where two trees differ."""
+
+    def paths(tree: Any) -> dict[str, str]:
+        leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+        return {jax.tree_util.keystr(path) or "the state": f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+
+    first, second = paths(found), paths(expected)
+    for path in [*second, *first]:
+        if first.get(path) != second.get(path):
+            return f"{path} as {first.get(path, 'absent')} after step and {second.get(path, 'absent')} after reset"
+    return "another type of container"
+
+
+def _same(first: list[Any], second: list[Any]) -> bool:
+    def plain(x: Any) -> Any:
+        return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+
+    return all(
+        np.array_equal(plain(a), plain(b), equal_nan=plain(a).dtype.kind == "f")
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {', '.join(type(part).__name__ for part in value)}"
+    return type(value).__name__
+
+
+def _brief(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else 'no message'}"

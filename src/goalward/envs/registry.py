@@ -1,0 +1,178 @@
+"""Every task by name, and how to build it. Suites are imported only when one of their tasks is made."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from goalward.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from goalward.envs.base import GoalEnv
+    from goalward.goals.base import Goal
+    from goalward.rewards.base import Reward
+
+DEFAULT_TASK = "toy/rooms"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What can be said of a task without importing its suite.
+
+    Goals and rewards map a name to the "module:class" that is called with the environment; the first is the default.
+    """
+
+    name: str  # "suite/task"
+    constructor: str  # "module:class"
+    num_agents: int
+    actions: str  # "discrete" or "continuous"
+    goals: Mapping[str, str]
+    rewards: Mapping[str, str]
+    summary: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    package: str | None = None  # import name of the suite's package; None if the task needs none
+    extra: str | None = None  # install extra that brings the package
+
+    @property
+    def suite(self) -> str:
+        """The part of the name before the slash."""
+        return self.name.partition("/")[0]
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the suite's package can be imported."""
+        return self.package is None or importlib.util.find_spec(self.package) is not None
+
+
+_TOY_GOALS = {"position": "goalward.goals.toy:Position"}
+_TOY_TEAM_GOALS = {**_TOY_GOALS, "distance": "goalward.goals.toy:Distance"}
+_TOY_REWARDS = {"dense": "goalward.rewards.toy:Dense", "sparse": "goalward.rewards.toy:Sparse"}
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task(
+            name="toy/rooms",
+            constructor="goalward.envs.toy.rooms:Rooms",
+            num_agents=1,
+            actions="discrete",
+            goals=_TOY_GOALS,
+            rewards=_TOY_REWARDS,
+            summary="walk to a random cell through four rooms",
+        ),
+        Task(
+            name="toy/routing",
+            constructor="goalward.envs.toy.routing:Routing",
+            num_agents=4,
+            actions="discrete",
+            goals=_TOY_TEAM_GOALS,
+            rewards=_TOY_REWARDS,
+            summary="four agents share a board, each has its own cell to reach",
+        ),
+        Task(
+            name="toy/maze",
+            constructor="goalward.envs.toy.maze:Maze",
+            num_agents=1,
+            actions="continuous",
+            goals=_TOY_GOALS,
+            rewards=_TOY_REWARDS,
+            summary="steer a point with momentum around walls",
+        ),
+        Task(
+            name="toy/swarm",
+            constructor="goalward.envs.toy.swarm:Swarm",
+            num_agents=3,
+            actions="continuous",
+            goals=_TOY_TEAM_GOALS,
+            rewards=_TOY_REWARDS,
+            summary="three points that push each other aside go to places of their own",
+        ),
+    )
+}
+
+
+def make(
+    task: str,
+    *,
+    goal: str | Goal | None = None,
+    reward: str | Reward | None = None,
+    **arguments: Any,
+) -> GoalEnv:
+    """Returns the environment of a task.
+
+    Args:
+        task: a name that `goalward tasks` lists, or `module:factory` for an environment of your own.
+        goal: the name of one of the task's goals, or a `Goal` object; None takes the default.
+        reward: the name of one of the task's rewards, or a `Reward` object; None takes the default.
+        **arguments: passed to the environment's constructor, for example `size=11`.
+
+    >>> import goalward as gw
+    >>> gw.make("toy/routing", goal="distance").spec.goal_dim
+    1
+
+    """
+    if ":" in task:
+        return _make_from_reference(task, goal=goal, reward=reward, arguments=arguments)
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    entry = TASKS[task]
+    if not entry.is_installed:
+        raise UserError(
+            f"Task '{task}' needs the package {entry.package}, which is not installed. "
+            f"Install it with: pip install 'goalward[{entry.extra}]'"
+        )
+    merged = {**entry.arguments, **arguments}
+    merged["goal"] = _part(f"goal of {task}", goal, entry.goals)
+    merged["reward"] = _part(f"reward of {task}", reward, entry.rewards)
+    return _construct(task, _load(entry.constructor), merged)
+
+
+def _part(what: str, chosen: Any, known: Mapping[str, str]) -> Callable[[Any], Any]:
+    """Returns a function from an environment to its goal or reward."""
+    if chosen is None or isinstance(chosen, str):
+        name = chosen or next(iter(known))
+        if name not in known:
+            raise unknown_name(what, name, known)
+        factory: Callable[[Any], Any] = _load(known[name])
+        return factory
+    return lambda env: chosen
+
+
+def _make_from_reference(reference: str, *, goal: Any, reward: Any, arguments: dict[str, Any]) -> GoalEnv:
+    module_name, _, attribute = reference.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever a user's module raises while it is imported
+        raise UserError(
+            f"Expected '{reference}' to name an importable module and a factory in it; importing '{module_name}' "
+            f"failed with {type(error).__name__}: {error}."
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        public = [name for name in vars(module) if not name.startswith("_")]
+        raise unknown_name(f"factory in module '{module_name}':", attribute, public)
+    for name, value in (("goal", goal), ("reward", reward)):
+        if value is not None:
+            arguments[name] = value
+    return _construct(reference, factory, arguments)
+
+
+def _construct(task: str, factory: Callable[..., Any], arguments: dict[str, Any]) -> GoalEnv:
+    try:
+        env: GoalEnv = factory(**arguments)
+    except TypeError as error:
+        raise UserError(f"The environment of '{task}' could not be built with {sorted(arguments)}: {error}.") from error
+    return env
+
+
+def _load(reference: str) -> Any:
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,91 @@
+"""Saving and restoring everything that training carries, bit for bit, with Orbax.
+
+A checkpoint holds `state` (arrays) and `progress` (a JSON object). Orbax writes to a temporary directory and renames
+it, so a checkpoint is there whole or not at all; it stores arrays and text only, so reading one executes no code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+
+from goalward.errors import UserError
+from goalward.run.program import KEY_IMPL
+
+FORMAT = 1  # raised when the layout of a checkpoint changes
+
+
+class Checkpoints:
+    """The checkpoints of one run, numbered by iteration."""
+
+    def __init__(self, path: Path, keep: int | None = None) -> None:
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep, enable_async_checkpointing=False, read_only=keep is None
+        )
+        self._manager = ocp.CheckpointManager(path.resolve(), options=options)
+
+    def latest(self) -> int | None:
+        """Returns the iteration of the newest checkpoint, None if there is none."""
+        return self._manager.latest_step()
+
+    def save(self, iteration: int, state: Any, progress: dict[str, Any]) -> None:
+        """Writes a checkpoint; one that exists already for this iteration stays."""
+        if iteration in self._manager.all_steps():
+            return
+        arguments = ocp.args.Composite(
+            state=ocp.args.StandardSave(_keys_to_data(state)),
+            progress=ocp.args.JsonSave({"format": FORMAT, **progress}),
+        )
+        self._manager.save(iteration, args=arguments)
+
+    def restore(self, iteration: int, like: Any) -> tuple[Any, dict[str, Any]]:
+        """Returns the state and the progress of a checkpoint.
+
+        Args:
+            iteration: which one.
+            like: a state of the same structure, arrays or shapes, on whose devices the arrays are put.
+
+        """
+        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        target = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
+            jax.eval_shape(_keys_to_data, like),
+        )
+        progress = self._manager.restore(iteration, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))[
+            "progress"
+        ]
+        if progress.get("format") != FORMAT:
+            raise UserError(
+                f"Expected a checkpoint of format {FORMAT}; found format {progress.get('format')}. "
+                "Use the version of goalward that wrote it, named in versions.json."
+            )
+        try:
+            restored = self._manager.restore(
+                iteration, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
+            )["state"]
+        except ValueError as error:
+            raise UserError(
+                "The checkpoint does not fit the networks and the environment it is to be used with; give the "
+                f"environment and the modules that the run was trained with. {str(error).splitlines()[0]}"
+            ) from error
+        return jax.tree.map(_data_to_key, restored, like), progress
+
+    def close(self) -> None:
+        """Releases the manager."""
+        self._manager.close()
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _keys_to_data(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
+
+
+def _data_to_key(data: Any, like: Any) -> Any:
+    return jax.random.wrap_key_data(data, impl=KEY_IMPL) if _is_key(like) else data

@@ -1,0 +1,196 @@
+"""The settings of a run: where they come from, how they are checked, and how they are saved.
+
+Later sources win: defaults, then the preset, then the command line or the arguments of `goalward.train`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from goalward.algos.base import ALGORITHMS, AlgorithmConfig, algorithm_class
+from goalward.algos.settings import Count, CountOrZero, check_fields, coerce_fields, field_types
+from goalward.envs.base import GoalEnv
+from goalward.errors import UserError, unknown_name
+
+# Task of a run whose environment is an object of the caller's, which no name can bring back.
+PYTHON_OBJECT = "python"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What is trained, for how long, and how it is evaluated; the defaults are the paper's protocol."""
+
+    task: str  # a task's name, `module:factory`, or "python" for an object
+    algo: str  # an algorithm's name
+    preset: str = "default"  # where the settings started from
+    goal: str | None = None  # None: the task's default
+    reward: str | None = None  # None: the task's default
+    seeds: Count = 10  # independent runs, all in one program
+    first_seed: CountOrZero = 0
+    steps: Count = 80_000_000  # environment steps per seed, rounded up to whole iterations
+    num_evaluations: Count = 80  # evenly spaced, besides the one before training
+    eval_episodes: Count = 2048  # whole episodes per evaluation and seed
+    absolute_factor: CountOrZero = 10  # the best policy is evaluated on this many times the episodes at the end; 0: not
+    keep_checkpoints: Count = 2
+    render_episodes: CountOrZero = 6  # episodes in the picture that is made at the end; 0: none
+    env: dict[str, Any] = field(default_factory=dict)  # arguments of the environment's constructor
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.first_seed + self.seeds > 2**32:
+            raise UserError(f"first_seed + seeds must not exceed 2^32; found {self.first_seed} + {self.seeds}.")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The resolved settings of one run."""
+
+    run: RunConfig
+    algo: AlgorithmConfig
+
+    @property
+    def num_iterations(self) -> int:
+        """Iterations that cover the steps asked for."""
+        return math.ceil(self.run.steps / self.algo.steps_per_iteration())
+
+    @property
+    def total_steps(self) -> int:
+        """Environment steps per seed that will be taken."""
+        return self.num_iterations * self.algo.steps_per_iteration()
+
+    def check_steps(self) -> None:
+        """Raises if not even one iteration was asked for."""
+        one = self.algo.steps_per_iteration()
+        if self.run.steps < one:
+            raise UserError(
+                f"steps must cover at least one iteration, which is {one:,} environment steps; "
+                f"found {self.run.steps:,}."
+            )
+
+    def for_env(self, env: GoalEnv) -> Plan:
+        """Returns the plan with all that the environment decides filled in."""
+        run = dataclasses.replace(self.run, goal=env.spec.goal_name, reward=env.spec.reward_name)
+        return Plan(run, self.algo.resolve(env.spec))
+
+    def to_toml(self) -> str:
+        """Returns the plan as text that `from_toml` reads."""
+        run = {k: v for k, v in dataclasses.asdict(self.run).items() if v is not None and k != "env"}
+        algo = {name: getattr(self.algo, name) for name in field_types(type(self.algo))}
+        algo = {name: value for name, value in algo.items() if value is not None}
+        tables = {"run": run, "env": self.run.env, self.algo.name: algo}
+        return tomli_w.dumps({name: table for name, table in tables.items() if table})
+
+    @classmethod
+    def from_toml(cls, text: str) -> Plan:
+        """Returns the plan that `to_toml` wrote."""
+        tables = tomllib.loads(text)
+        run = coerce_fields(RunConfig, tables.get("run", {}), "config.toml")
+        config = RunConfig(**run, env=tables.get("env", {}))
+        settings = algorithm_class(config.algo)
+        return cls(config, settings(**coerce_fields(settings, tables.get(config.algo, {}), "config.toml")))
+
+
+def make_plan(
+    *,
+    task: str,
+    algo: str | AlgorithmConfig = "cppo",
+    preset: str | None = None,
+    run: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Returns the settings of a run from all their sources, checked.
+
+    Args:
+        task: a task's name or `module:factory`.
+        algo: an algorithm's name, or its settings as an object, which is taken as it is whatever the preset says.
+        preset: a name in `presets/`, a `.toml` file, or None for the task's own preset if there is one.
+        run: fields of `RunConfig` given explicitly; those that are None are ignored.
+        settings: further `key=value` settings, of the run, the algorithm or (`env.size`) the environment.
+
+    """
+    name = algo if isinstance(algo, str) else algo.name
+    config_class = algorithm_class(name)
+    preset_name, tables = load_preset(preset, task)
+    run_values = coerce_fields(RunConfig, tables.get("run", {}), f"preset {preset_name}")
+    algo_table = tables.get(name, {}) if isinstance(algo, str) else {}
+    algo_values = coerce_fields(config_class, algo_table, f"preset {preset_name}")
+    env_values = dict(tables.get("env", {}))
+    run_values |= {key: value for key, value in (run or {}).items() if value is not None}
+
+    run_fields = set(field_types(RunConfig)) - {"task", "algo", "preset", "goal", "reward", "env"}
+    algo_fields = set(field_types(config_class))
+    for key, value in (settings or {}).items():
+        if key.startswith("env."):
+            env_values[key.removeprefix("env.")] = value
+        elif key in run_fields:
+            run_values |= coerce_fields(RunConfig, {key: value}, "--set")
+        elif key in algo_fields:
+            algo_values |= coerce_fields(config_class, {key: value}, "--set")
+        else:
+            raise unknown_name("setting", key, run_fields | algo_fields)
+
+    config = RunConfig(task=task, algo=name, preset=preset_name, env=env_values, **run_values)
+    base = config_class() if isinstance(algo, str) else algo
+    plan = Plan(config, dataclasses.replace(base, **algo_values))
+    plan.check_steps()
+    return plan
+
+
+def load_preset(preset: str | None, task: str) -> tuple[str, dict[str, Any]]:
+    """Returns a preset's name and its tables `run`, `env` and one per algorithm."""
+    folder = resources.files("goalward") / "presets"
+    own = folder / f"{task}.toml"
+    if preset is None:
+        preset = "tuned" if ":" not in task and own.is_file() else "default"
+    if preset.endswith(".toml"):
+        path: Any = Path(preset)
+        if not path.is_file():
+            raise UserError(f"Expected the preset '{preset}' to be a TOML file; there is none at that path.")
+    elif preset == "tuned":
+        path = own
+        if not path.is_file():
+            raise UserError(f"Task '{task}' has no tuned preset. Use one of: {', '.join(preset_names())}.")
+    else:
+        if preset not in preset_names():
+            raise unknown_name("preset", preset, [*preset_names(), "tuned"])
+        path = folder / f"{preset}.toml"
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"The preset '{preset}' is not valid TOML: {error}.") from error
+    for key in ("task", "algo", "preset"):  # a run's config.toml may serve as a preset for another task
+        tables.get("run", {}).pop(key, None)
+    for table in tables:
+        if table not in {"run", "env", *ALGORITHMS}:
+            raise unknown_name(f"table in preset {preset}:", table, ["run", "env", *ALGORITHMS])
+    return preset, tables
+
+
+def preset_names() -> list[str]:
+    """Returns the presets that suit every task."""
+    folder = resources.files("goalward") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Returns the key and the value of `key=value`; the value is read as TOML, else as a word.
+
+    >>> parse_setting("hidden_sizes=[64, 64]")
+    ('hidden_sizes', [64, 64])
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise UserError(f"Expected --set key=value; found '{text}'.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()

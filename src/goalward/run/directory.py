@@ -1,0 +1,153 @@
+"""A run's directory on disk: the settings, the versions, the records, and a lock against a second writer."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from goalward.errors import UserError
+from goalward.run.config import Plan
+
+_PACKAGES = ("goalward", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+class RunDirectory:
+    """The files of one run, by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.versions = path / "versions.json"
+        self.metrics = path / "metrics.jsonl"
+        self.results = path / "results.json"
+        self.checkpoints = path / "checkpoints"
+        self.media = path / "media"
+        self._lock = path / ".lock"
+
+    @classmethod
+    def create(cls, out: str | Path | None, plan: Plan) -> RunDirectory:
+        """Returns a new directory with the settings in it; raises if `out` is in use or cannot be written."""
+        path = Path(out) if out is not None else _default_path(plan)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(
+                f"Expected --out to name a new or empty directory; '{path}' is in use. "
+                f"Choose another name, or go on with that run: goalward train --resume {path}"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            run = cls(path)
+            run.config.write_text(plan.to_toml(), encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"Expected '{path}' to be writable; {error.strerror or error}. Choose another --out."
+            ) from error
+        write_json(run.versions, versions())
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDirectory:
+        """Returns an existing run; raises if there is none."""
+        run = cls(Path(path))
+        if not run.config.is_file():
+            raise UserError(
+                f"Expected '{path}' to be a run directory, which holds a config.toml; found "
+                f"{'a directory without one' if run.path.is_dir() else 'no such directory'}."
+            )
+        return run
+
+    def plan(self) -> Plan:
+        """Returns the settings that the run was started with."""
+        try:
+            return Plan.from_toml(self.config.read_text(encoding="utf-8"))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"Expected '{self.config}' to hold the settings of a run; it does not: {error}.") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the directory for this process; raises if another one has it. The system frees it on exit."""
+        with self._lock.open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise UserError(
+                    f"Another process is writing '{self.path}'; wait for it or choose another --out."
+                ) from error
+            yield
+
+    def append_records(self, records: list[dict[str, Any]]) -> None:
+        """Adds lines to metrics.jsonl."""
+        with self.metrics.open("a", encoding="utf-8") as handle:
+            handle.writelines(json.dumps(record) + "\n" for record in records)
+
+    def read_records(self) -> list[dict[str, Any]]:
+        """Returns the lines of metrics.jsonl."""
+        if not self.metrics.is_file():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if line]
+
+    def keep_records(self, up_to_iteration: int) -> None:
+        """Drops what was recorded after a checkpoint that the run goes back to."""
+        kept = [r for r in self.read_records() if r["iteration"] <= up_to_iteration]
+        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+
+
+def versions() -> dict[str, Any]:
+    """Returns what produced the numbers: packages, commit, Python, machine and accelerator."""
+    import jax  # reading a run directory needs no jax
+
+    return {
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "devices": [device.device_kind for device in jax.devices()],
+        "cpu_count": os.cpu_count(),
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def _default_path(plan: Plan) -> Path:
+    task = plan.run.task.replace(":", "-").replace("/", os.sep)
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    base = Path("runs") / task / plan.run.algo / stamp
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}_{number}")
+    return path
+
+
+def _commit() -> str | None:
+    """Returns the commit of the checkout that the package runs from, None for an installed one."""
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except OSError:
+        return None
+    return answer.stdout.strip() or None

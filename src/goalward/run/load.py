@@ -1,0 +1,100 @@
+"""Saved runs: their policies, and how well they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from goalward.algos.base import AlgorithmConfig
+from goalward.envs.base import GoalEnv
+from goalward.errors import UserError
+from goalward.run.checkpoint import Checkpoints
+from goalward.run.directory import RunDirectory
+from goalward.run.loop import first_state
+from goalward.run.policy import Policy
+from goalward.run.program import Program
+from goalward.run.train import environment_of
+
+_FRESH_EPISODES = 1_000_000  # an evaluation number that no training schedule reaches: episodes of its own
+
+
+def load(
+    path: str | Path,
+    *,
+    seed: int | None = None,
+    env: GoalEnv | str | None = None,
+    algo: AlgorithmConfig | None = None,
+) -> Policy:
+    """Returns the newest saved policy of one seed of a run.
+
+    Args:
+        path: the run's directory.
+        seed: which seed; None takes the first.
+        env: the environment, if it is not a task that goalward knows by name.
+        algo: the settings with the modules, if the run was trained with modules of your own.
+
+    """
+    policies = load_all(path, env=env, algo=algo)[1]
+    chosen = policies[0] if seed is None else next((p for p in policies if p.seed == seed), None)
+    if chosen is None:
+        raise UserError(f"Expected one of the run's seeds {[p.seed for p in policies]}; found {seed}.")
+    return chosen
+
+
+def load_all(
+    path: str | Path, *, env: GoalEnv | str | None = None, algo: AlgorithmConfig | None = None
+) -> tuple[GoalEnv, list[Policy]]:
+    """Returns a run's environment and the newest saved policies of all its seeds."""
+    saved = _Saved(path, env, algo)
+    policies = [
+        Policy(saved.learner, jax.tree.map(lambda x, i=i: x[i], saved.params), seed)
+        for i, seed in enumerate(saved.seeds)
+    ]
+    return saved.env, policies
+
+
+def evaluate_run(
+    path: str | Path, *, episodes: int | None = None, greedy: bool = False, env: GoalEnv | str | None = None
+) -> dict[str, Any]:
+    """Returns win rates of a run's newest policies on fresh episodes: `win_rate`, `win_rate_per_seed`, `episodes`."""
+    if episodes is not None and episodes < 1:
+        raise UserError(f"episodes must be at least 1; found {episodes}.")
+    saved = _Saved(path, env, None)
+    count = episodes or saved.plan.run.eval_episodes
+    result = jax.device_get(saved.program.evaluate(saved.params, _FRESH_EPISODES, count, greedy=greedy))
+    return {
+        "win_rate": float(result.win_rate.mean()),
+        "win_rate_per_seed": [float(x) for x in result.win_rate],
+        "return_per_seed": [float(x) for x in result.ret],
+        "length_per_seed": [float(x) for x in result.length],
+        "seeds": list(saved.seeds),
+        "episodes": count,
+        "greedy": greedy,
+        "task": saved.plan.run.task,
+        "algo": saved.plan.run.algo,
+        "step": saved.iteration * saved.learner.steps_per_iteration,
+    }
+
+
+class _Saved:
+    """The newest state of a run, brought back."""
+
+    def __init__(self, path: str | Path, env: GoalEnv | str | None, algo: AlgorithmConfig | None) -> None:
+        directory = RunDirectory.open(path)
+        self.plan = directory.plan()
+        self.env = environment_of(self.plan, env)
+        self.learner = (algo or self.plan.algo).bind(self.env, self.plan.num_iterations)
+        self.seeds = range(self.plan.run.first_seed, self.plan.run.first_seed + self.plan.run.seeds)
+        self.program = Program(self.env, self.learner, self.seeds)
+        newest = None
+        if directory.checkpoints.is_dir():
+            checkpoints = Checkpoints(directory.checkpoints)
+            newest = checkpoints.latest()
+        if newest is None:
+            raise UserError(f"The run '{path}' has no checkpoint yet.")
+        state, _ = checkpoints.restore(newest, jax.eval_shape(lambda: first_state(self.program)))
+        checkpoints.close()
+        self.iteration: int = newest
+        self.params = state["learner"].params

@@ -1,0 +1,281 @@
+"""The training loop: the only Python loop. Everything numerical happens in the compiled functions of `Program`."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from goalward.algos.base import Learner
+from goalward.envs.base import GoalEnv, can_render
+from goalward.errors import GoalwardError
+from goalward.evaluate.records import marl_eval_layout
+from goalward.evaluate.schedule import evaluation_iterations
+from goalward.run.checkpoint import Checkpoints
+from goalward.run.config import Plan
+from goalward.run.directory import RunDirectory, write_json
+from goalward.run.interrupts import catch_interrupts
+from goalward.run.media import save_episodes
+from goalward.run.policy import Policy
+from goalward.run.program import MAX_ITERATIONS_PER_CALL, Evaluation, Program
+from goalward.run.progress import Reporter
+
+_SECONDS_PER_CALL = 1.0  # how often the progress bar moves and Ctrl-C is heard
+
+
+class Interrupted(GoalwardError):
+    """The user stopped the run; its state is saved."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    path: Path
+    plan: Plan
+    records: list[dict[str, Any]]  # one per evaluation and seed, as in metrics.jsonl
+    final: list[dict[str, Any]]  # one per seed: win rates of the last policy, and of the best one if measured
+    policies: list[Policy]  # one per seed
+
+    @property
+    def win_rate(self) -> float:
+        """Mean over seeds of the final sampled win rate."""
+        return float(np.mean([row["sampled"] for row in self.final]))
+
+
+@dataclass
+class Progress:
+    """How far a run has come; saved beside every checkpoint."""
+
+    iteration: int = 0
+    elapsed: float = 0.0  # seconds, compilation included, earlier parts of a resumed run included
+    history: list[dict[str, list[float]]] = field(default_factory=list)  # metrics since the last evaluation
+
+
+def first_state(program: Program) -> dict[str, Any]:
+    """Returns all that training carries, before its first iteration: the learner and the best parameters so far."""
+    learner = program.init()
+    # A copy, since the learner's own buffers are given away to each training call.
+    best = jax.tree.map(jnp.copy, learner.params)
+    return {"learner": learner, "best": best, "best_win_rate": jnp.full(program.num_seeds, -1.0)}
+
+
+class Training:
+    """One run from its first or newest state to its end."""
+
+    def __init__(self, directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, reporter: Reporter) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.env = env
+        self.learner = learner
+        self.reporter = reporter
+        self.seeds = range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds)
+        self.program = Program(env, learner, self.seeds)
+        self.evaluations = evaluation_iterations(plan.num_iterations, plan.run.num_evaluations)
+        self.checkpoints = Checkpoints(directory.checkpoints, plan.run.keep_checkpoints)
+        self.progress = Progress()
+        self.evaluated: set[int] = set()  # iterations whose evaluation is on record
+        self.seconds_per_iteration: float | None = None
+        self.started = time.perf_counter()
+
+    def run(self) -> Run:
+        """Returns the finished run."""
+        self._announce()
+        with catch_interrupts() as interrupted:
+            state = self._first_or_newest_state()
+            with self.reporter.compiling("training"):
+                advance = self.program.advance.lower(state["learner"], jnp.int32(1)).compile()
+            with self.reporter.training(self.plan.num_iterations, self.progress.iteration):
+                while True:
+                    if self.progress.iteration in self.evaluations and self.progress.iteration not in self.evaluated:
+                        state = self._evaluate(state)
+                    if interrupted.is_set():
+                        self._save(state)
+                        raise Interrupted(
+                            f"Stopped after iteration {self.progress.iteration}; everything is saved. "
+                            f"Go on with: goalward train {self._own_task()}--resume {self.directory.path}"
+                        )
+                    if self.progress.iteration == self.plan.num_iterations:
+                        break
+                    state = self._iterate(advance, state)
+        return self._finish(state)
+
+    def _announce(self) -> None:
+        plan, run = self.plan, self.plan.run
+        self.reporter.say(plan.to_toml())
+        self.reporter.say(
+            f"{run.seeds} seeds of {run.task} with {run.algo}: {plan.num_iterations:,} iterations x "
+            f"{plan.algo.steps_per_iteration():,} = {plan.total_steps:,} environment steps per seed "
+            f"({run.steps:,} asked for); {len(self.evaluations)} evaluations of {run.eval_episodes:,} episodes."
+        )
+        self.reporter.say(f"Run directory: {self.directory.path}")
+
+    def _first_or_newest_state(self) -> dict[str, Any]:
+        shapes = jax.eval_shape(lambda: first_state(self.program))
+        newest = self.checkpoints.latest()
+        if newest is None:
+            self.directory.keep_records(up_to_iteration=-1)
+            return first_state(self.program)
+        state, saved = self.checkpoints.restore(newest, shapes)
+        self.progress = Progress(newest, saved["elapsed"], saved["history"])
+        self.directory.keep_records(up_to_iteration=newest)
+        self.evaluated = {record["iteration"] for record in self.directory.read_records()}
+        self.reporter.say(f"Going on after iteration {newest:,} of {self.plan.num_iterations:,}.")
+        self.started = time.perf_counter() - self.progress.elapsed
+        restored: dict[str, Any] = state
+        return restored
+
+    def _iterate(self, advance: Any, state: dict[str, Any]) -> dict[str, Any]:
+        """Returns the state some iterations later, no further than the next evaluation."""
+        next_evaluation = min(i for i in self.evaluations if i > self.progress.iteration)
+        count = min(next_evaluation - self.progress.iteration, self._iterations_per_call())
+        began = time.perf_counter()
+        learner, metrics = advance(state["learner"], jnp.int32(count))
+        history = {name: np.asarray(values)[:count] for name, values in metrics.items()}
+        self.seconds_per_iteration = (time.perf_counter() - began) / count
+        self._check_finite(history)
+        self.progress.history += [{name: values[i].tolist() for name, values in history.items()} for i in range(count)]
+        self.progress.iteration += count
+        episodes, wins = history["rollout/episodes"].sum(), history["rollout/wins"].sum()
+        self.reporter.iterated(
+            self.progress.iteration,
+            float(wins / episodes) if episodes else None,
+            len(self.seeds) * self.learner.steps_per_iteration / self.seconds_per_iteration,
+        )
+        return {**state, "learner": learner}
+
+    def _iterations_per_call(self) -> int:
+        if self.seconds_per_iteration is None:
+            return 1
+        return max(1, min(MAX_ITERATIONS_PER_CALL, int(_SECONDS_PER_CALL / self.seconds_per_iteration)))
+
+    def _check_finite(self, history: dict[str, Any]) -> None:
+        bad = {name: ~np.isfinite(values) for name, values in history.items()}
+        first = {name: int(np.argmax(where.any(1))) for name, where in bad.items() if where.any()}
+        if not first:
+            return
+        name = min(first, key=lambda n: first[n])
+        seed = self.seeds[int(np.argmax(bad[name][first[name]]))]
+        newest = self.checkpoints.latest()
+        kept = (
+            "there is no checkpoint before it"
+            if newest is None
+            else (f"the last good checkpoint is {self.directory.checkpoints / str(newest)}")
+        )
+        raise GoalwardError(
+            f"{name} of seed {seed} became non-finite in iteration {self.progress.iteration + first[name] + 1}; "
+            f"{kept}. Smaller learning rates or a smaller max_grad_norm usually help."
+        )
+
+    def _evaluate(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Returns the state with the best parameters brought up to date; the evaluation is recorded and saved."""
+        index = self.evaluations.index(self.progress.iteration)
+        params = state["learner"].params
+        if not self.evaluated:
+            with self.reporter.compiling("evaluation"):
+                evaluation = self.program.evaluate(params, index, self.plan.run.eval_episodes)
+                jax.block_until_ready(evaluation)
+        else:
+            evaluation = self.program.evaluate(params, index, self.plan.run.eval_episodes)
+        better = evaluation.win_rate > state["best_win_rate"]
+
+        def pick(new: jax.Array, old: jax.Array) -> jax.Array:
+            return jnp.where(better.reshape(better.shape + (1,) * (new.ndim - 1)), new, old)
+
+        state = {
+            **state,
+            "best": jax.tree.map(pick, params, state["best"]),
+            "best_win_rate": jnp.where(better, evaluation.win_rate, state["best_win_rate"]),
+        }
+        self._record(index, evaluation)
+        self._save(state)
+        return state
+
+    def _record(self, index: int, evaluation: Evaluation) -> None:
+        numbers = jax.device_get(evaluation)
+        step = self.progress.iteration * self.learner.steps_per_iteration
+        records = [
+            {
+                "evaluation": index,
+                "iteration": self.progress.iteration,
+                "step": step,
+                "seed": seed,
+                "elapsed": round(time.perf_counter() - self.started, 3),
+                "episodes": self.plan.run.eval_episodes,
+                "win_rate": float(numbers.win_rate[row]),
+                "return": float(numbers.ret[row]),
+                "length": float(numbers.length[row]),
+                **_summary(self.progress.history, row),
+            }
+            for row, seed in enumerate(self.seeds)
+        ]
+        self.directory.append_records(records)
+        self.evaluated.add(self.progress.iteration)
+        self.progress.history = []
+        self.reporter.evaluated(step, [float(w) for w in numbers.win_rate])
+
+    def _save(self, state: dict[str, Any]) -> None:
+        self.progress.elapsed = time.perf_counter() - self.started
+        saved = {"elapsed": self.progress.elapsed, "history": self.progress.history}
+        self.checkpoints.save(self.progress.iteration, state, saved)
+
+    def _finish(self, state: dict[str, Any]) -> Run:
+        run = self.plan.run
+        params = state["learner"].params
+        records = self.directory.read_records()
+        last = [r for r in records if r["iteration"] == self.plan.num_iterations]
+        greedy = self.program.evaluate(params, len(self.evaluations) - 1, run.eval_episodes, greedy=True)
+        final = [
+            {"seed": record["seed"], "sampled": record["win_rate"], "greedy": float(won)}
+            for record, won in zip(last, jax.device_get(greedy.win_rate), strict=True)
+        ]
+        absolute = None
+        if run.absolute_factor:
+            best = jax.device_get(
+                self.program.evaluate_absolute(state["best"], run.absolute_factor * run.eval_episodes)
+            )
+            absolute = {
+                seed: {
+                    "win_rate": float(best.win_rate[i]),
+                    "return": float(best.ret[i]),
+                    "length": float(best.length[i]),
+                }
+                for i, seed in enumerate(self.seeds)
+            }
+            for row in final:
+                row["best checkpoint"] = absolute[row["seed"]]["win_rate"]
+        write_json(self.directory.results, marl_eval_layout(records, absolute, task=run.task, algo=run.algo))
+        policies = [
+            Policy(self.learner, jax.tree.map(lambda x, i=i: x[i], params), seed) for i, seed in enumerate(self.seeds)
+        ]
+        if run.render_episodes and can_render(self.env):
+            path = self.directory.media / "episodes.gif"
+            save_episodes(path, self.env, policies[0], jax.random.key(run.first_seed), run.render_episodes)
+            self.reporter.say(f"Episodes of seed {run.first_seed}: {path}")
+        self.checkpoints.close()
+        self.reporter.finished(final)
+        self.reporter.say(f"Done in {time.perf_counter() - self.started:.0f} s: {self.directory.path}")
+        return Run(self.directory.path, self.plan, records, final, policies)
+
+    def _own_task(self) -> str:
+        return f"{self.plan.run.task} " if ":" in self.plan.run.task else ""
+
+
+def _summary(history: list[dict[str, list[float]]], row: int) -> dict[str, float | None]:
+    """Returns the means of one seed's training metrics since the last evaluation."""
+    if not history:
+        return {}
+    means: dict[str, float | None] = {
+        name: math.fsum(metrics[name][row] for metrics in history) / len(history) for name in history[0]
+    }
+    episodes, wins = (math.fsum(m[name][row] for m in history) for name in ("rollout/episodes", "rollout/wins"))
+    means["rollout/win_rate"] = wins / episodes if episodes else None
+    return means

@@ -1,0 +1,130 @@
+"""What the terminal shows while a run trains; the training loop knows nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+
+class Reporter(Protocol):
+    """Receives the events of a run."""
+
+    def say(self, text: str) -> None:
+        """One line for the user."""
+
+    def compiling(self, what: str) -> Any:
+        """A context while XLA compiles."""
+
+    def training(self, total: int, done: int) -> Any:
+        """A context while iterations run."""
+
+    def iterated(self, done: int, win_rate: float | None, steps_per_second: float) -> None:
+        """Some iterations are done."""
+
+    def evaluated(self, step: int, win_rates: list[float]) -> None:
+        """An evaluation is done."""
+
+    def finished(self, rows: list[dict[str, Any]]) -> None:
+        """The run is done; one row per seed with its last win rates."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def say(self, text: str) -> None:
+        """See `Reporter`."""
+
+    @contextmanager
+    def compiling(self, what: str) -> Iterator[None]:
+        """See `Reporter`."""
+        yield
+
+    @contextmanager
+    def training(self, total: int, done: int) -> Iterator[None]:
+        """See `Reporter`."""
+        yield
+
+    def iterated(self, done: int, win_rate: float | None, steps_per_second: float) -> None:
+        """See `Reporter`."""
+
+    def evaluated(self, step: int, win_rates: list[float]) -> None:
+        """See `Reporter`."""
+
+    def finished(self, rows: list[dict[str, Any]]) -> None:
+        """See `Reporter`."""
+
+
+class Terminal:
+    """A progress bar and one line per evaluation; where there is no terminal, the lines alone."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._progress: Progress | None = None
+        self._task: Any = None
+
+    def say(self, text: str) -> None:
+        """See `Reporter`."""
+        self._console.print(text, markup=False)
+
+    @contextmanager
+    def compiling(self, what: str) -> Iterator[None]:
+        """See `Reporter`."""
+        if not self._console.is_terminal:
+            self.say(f"Compiling {what} ...")
+            yield
+            return
+        with self._console.status(f"Compiling {what} ..."):
+            yield
+
+    @contextmanager
+    def training(self, total: int, done: int) -> Iterator[None]:
+        """See `Reporter`."""
+        columns = (
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._console, disable=not self._console.is_terminal) as progress:
+            self._progress = progress
+            self._task = progress.add_task("training", total=total, completed=done, numbers="")
+            yield
+        self._progress = None
+
+    def iterated(self, done: int, win_rate: float | None, steps_per_second: float) -> None:
+        """See `Reporter`."""
+        if self._progress is not None:
+            won = "" if win_rate is None else f"win rate {win_rate:.2f}  "
+            self._progress.update(
+                self._task, completed=done, numbers=f"{won}{steps_per_second:,.0f} steps/s", refresh=True
+            )
+
+    def evaluated(self, step: int, win_rates: list[float]) -> None:
+        """See `Reporter`."""
+        mean = sum(win_rates) / len(win_rates)
+        self.say(f"step {step:>12,}   win rate {mean:.3f}   per seed {' '.join(f'{w:.3f}' for w in win_rates)}")
+
+    def finished(self, rows: list[dict[str, Any]]) -> None:
+        """See `Reporter`."""
+        columns = [name for name in rows[0] if name != "seed"]
+        table = Table("seed", *columns, title="Final policies", title_justify="left")
+        for row in rows:
+            table.add_row(str(row["seed"]), *(f"{row[name]:.3f}" for name in columns))
+        table.add_section()
+        table.add_row("mean", *(f"{sum(row[name] for row in rows) / len(rows):.3f}" for name in columns))
+        self._console.print(table)
