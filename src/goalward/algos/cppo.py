@@ -313,7 +313,7 @@ class CPPOLearner:
             grads, metrics = jax.grad(loss_fn, has_aux=True)(encoders, batch)
             updates, encoder_opt = self.encoder_optimizer.update(grads, state.encoder_opt, encoders)
             params = state.params._replace(encoders=optax.apply_updates(encoders, updates))
-            metrics["critic/grad_norm"] = optax.global_norm(grads)
+            metrics["critic/grad_norm"] = optax.tree.norm(grads)
             return state.replace(params=params, encoder_opt=encoder_opt), metrics
 
         state, metrics = jax.lax.scan(one_batch, state, self.minibatches(key))
@@ -373,7 +373,7 @@ class CPPOLearner:
             grads, metrics = jax.grad(loss_fn, has_aux=True)(policy, batch, adv[rows], key)
             updates, policy_opt = self.policy_optimizer.update(grads, state.policy_opt, policy)
             params = state.params._replace(policy=optax.apply_updates(policy, updates))
-            metrics["policy/grad_norm"] = optax.global_norm(grads)
+            metrics["policy/grad_norm"] = optax.tree.norm(grads)
             return state.replace(params=params, policy_opt=policy_opt), metrics
 
         keys = jax.random.split(key_entropy, self.num_batches)

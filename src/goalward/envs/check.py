@@ -235,4 +235,4 @@ def _kind(value: Any) -> str:
 
 def _brief(error: Exception) -> str:
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else 'no message'}"
+    return f"{type(error).__name__}: {text[0].rstrip('.') if text else 'no message'}"

@@ -19,11 +19,11 @@ class Position:
 
     def achieved(self, state: Any) -> jax.Array:
         """Returns [N, 2], where each agent is."""
-        return 2.0 * state.position / self._extent - 1.0
+        return _scaled(state.position, self._extent)
 
     def target(self, state: Any) -> jax.Array:
         """Returns [N, 2], where each agent should be."""
-        return 2.0 * state.target / self._extent - 1.0
+        return _scaled(state.target, self._extent)
 
 
 class Distance:
@@ -38,8 +38,12 @@ class Distance:
     def achieved(self, state: Any) -> jax.Array:
         """Returns [N, 1], the Manhattan distance of each agent from its target."""
         gap = jnp.abs(state.position - state.target).sum(-1, keepdims=True)
-        return gap / (2.0 * self._extent)
+        return gap.astype(jnp.float32) / (2.0 * self._extent)
 
     def target(self, state: Any) -> jax.Array:
         """Returns [N, 1] zeros."""
         return jnp.zeros((state.position.shape[0], 1))
+
+
+def _scaled(position: jax.Array, extent: float) -> jax.Array:
+    return 2.0 * position.astype(jnp.float32) / extent - 1.0

@@ -75,7 +75,7 @@ class Maze(TargetTask):
         key_cells, key_points = jax.random.split(key)
         cells = distinct_cells(key_cells, self._free_cells, 2)
         # Points keep to the middle half of their cells: neighbours are then at least half a cell apart.
-        points = cells + jax.random.uniform(key_points, (2, 2), minval=0.25, maxval=0.75)
+        points = cells.astype(jnp.float32) + jax.random.uniform(key_points, (2, 2), minval=0.25, maxval=0.75)
         start, target = jnp.split(points, 2)
         state = MazeState(start, target, jnp.zeros(1, bool), jnp.zeros((1, 2)))
         return state, self._view(state, jnp.zeros(1))

@@ -69,7 +69,7 @@ class Rooms(TargetTask):
         """Returns the state one move later; a move into a wall changes nothing."""
         del key
         free = self._open_moves[state.position[:, 0], state.position[:, 1], action]
-        position = state.position + jnp.asarray(MOVES, jnp.int32)[action] * free[:, None]
+        position = state.position + jnp.asarray(MOVES, jnp.int32)[action] * free[:, None].astype(jnp.int32)
         moved = state._replace(position=position, arrived=jnp.all(position == state.target, axis=-1))
         return moved, self._view(moved, self.reward(state, action, moved))
 

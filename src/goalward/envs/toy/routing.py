@@ -107,7 +107,7 @@ class Routing(TargetTask):
             [
                 jax.nn.one_hot(state.position[:, 0], self.size),
                 jax.nn.one_hot(state.position[:, 1], self.size),
-                (state.target - state.position) / self.size,
+                (state.target - state.position).astype(jnp.float32) / self.size,
                 window.reshape(self.spec.num_agents, -1),
             ],
             axis=-1,

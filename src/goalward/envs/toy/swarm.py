@@ -69,7 +69,7 @@ class Swarm(TargetTask):
     def step(self, key: jax.Array, state: SwarmState, action: jax.Array) -> tuple[SwarmState, TimeStep]:
         """Returns the state one push later."""
         del key
-        moving = ~state.arrived[:, None]
+        moving = (~state.arrived)[:, None].astype(jnp.float32)
         push = jnp.clip(action, -1.0, 1.0) * _SPEED
         velocity = (_MOMENTUM * state.velocity + (1.0 - _MOMENTUM) * push) * moving
         wanted = state.position + velocity + self._repulsion(state) * moving
@@ -92,7 +92,7 @@ class Swarm(TargetTask):
         apart = state.position[:, None] - state.position[None, :]  # [N, N, 2], from the second to the first
         distance = jnp.sqrt(jnp.sum(jnp.square(apart), -1, keepdims=True) + 1e-6)
         both_there = ~(state.arrived[:, None] | state.arrived[None, :]) & ~jnp.eye(len(apart), dtype=bool)
-        overlap = jnp.maximum(_BODY - distance, 0.0) * both_there[..., None]
+        overlap = jnp.maximum(_BODY - distance, 0.0) * both_there[..., None].astype(jnp.float32)
         return 0.5 * jnp.sum(apart / distance * overlap, axis=1)
 
     def _view(self, state: SwarmState, reward: jax.Array) -> TimeStep:
