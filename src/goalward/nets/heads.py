@@ -169,7 +169,8 @@ class TanhGaussianHead:
 
     def to_env(self, action: jax.Array) -> jax.Array:
         """See `Head.to_env`; inside the box."""
-        return self._low + self._width * 0.5 * (jnp.tanh(action) + 1.0)
+        low, width = (jnp.broadcast_to(bound, action.shape) for bound in (self._low, self._width))
+        return low + width * 0.5 * (jnp.tanh(action) + 1.0)
 
 
 def make_head(space: ActionSpace, *, min_log_std: float, max_log_std: float, initial_log_std: float) -> Head:

@@ -34,4 +34,5 @@ def update_stats(stats: RunningStats, obs: jax.Array) -> RunningStats:
 
 def normalise(stats: RunningStats, obs: jax.Array) -> jax.Array:
     """Returns `obs` shifted and scaled to mean 0 and variance 1, cut off at 10 standard deviations."""
-    return jnp.clip((obs - stats.mean) * jax.lax.rsqrt(stats.variance + 1e-8), -10.0, 10.0)
+    mean, scale = (jnp.broadcast_to(x, obs.shape) for x in (stats.mean, jax.lax.rsqrt(stats.variance + 1e-8)))
+    return jnp.clip((obs - mean) * scale, -10.0, 10.0)

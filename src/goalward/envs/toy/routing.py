@@ -78,7 +78,7 @@ class Routing(TargetTask):
         for agent in range(self.spec.num_agents):
             cell = wanted[agent]
             on_board = jnp.all((cell >= 0) & (cell < self.size))
-            taken = jnp.any(jnp.all(position == cell, axis=-1))
+            taken = jnp.any(jnp.all(position == cell[None], axis=-1))
             free = on_board & ~taken & ~state.arrived[agent]
             position = position.at[agent].set(jnp.where(free, cell, position[agent]))
         moved = state._replace(position=position, arrived=state.arrived | jnp.all(position == state.target, axis=-1))
