@@ -302,9 +302,11 @@ class CPPOLearner:
                     logsumexp_coef=self.config.logsumexp_coef,
                 )
 
-            # An agent's negatives are goals of the same agent in other steps.
-            loss, stats = jax.vmap(agent_loss, in_axes=1)(phi, psi, batch.active)
-            loss, stats = jax.tree.map(jnp.mean, (loss, stats))
+            # An agent's negatives are goals of the same agent in other steps. Every anchor weighs the same.
+            per_agent = jax.vmap(agent_loss, in_axes=1)(phi, psi, batch.active)
+            num_anchors = jnp.sum(batch.active, axis=0, dtype=jnp.float32)
+            share = num_anchors / jnp.maximum(jnp.sum(num_anchors), 1.0)
+            loss, stats = jax.tree.map(lambda x: jnp.sum(share * x), per_agent)
             return loss, {"critic/loss": loss} | {f"critic/{k}": v for k, v in stats._asdict().items()}
 
         def one_batch(state: State, rows: jax.Array) -> tuple[State, Metrics]:

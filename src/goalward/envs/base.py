@@ -112,10 +112,11 @@ class Episode(NamedTuple):
 
 
 def start_episode(env: GoalEnv, key: jax.Array) -> Episode:
-    """Returns a new episode of one environment."""
+    """Returns a new episode of one environment; it has at least one step, whatever `reset` says about its end."""
     state, step = env.reset(key)
     elapsed = jnp.zeros((), jnp.int32)
-    return Episode(state, complete(env.spec, step, elapsed), elapsed)
+    running = jnp.zeros((), bool)
+    return Episode(state, complete(env.spec, step, elapsed)._replace(terminated=running, truncated=running), elapsed)
 
 
 def advance_episode(env: GoalEnv, key: jax.Array, episode: Episode, action: jax.Array) -> Episode:
