@@ -41,7 +41,10 @@ def measure(task: str, seeds: int, settings: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         run = gw.train(
-            task, seeds=seeds, out=Path(folder) / "run", settings={"render_episodes": 0, "absolute_factor": 0, **settings}
+            task,
+            seeds=seeds,
+            out=Path(folder) / "run",
+            settings={"render_episodes": 0, "absolute_factor": 0, **settings},
         )
         seconds = time.perf_counter() - began
     return {

@@ -36,6 +36,7 @@ class LearnerState(Protocol):
 class Learner(Protocol):
     """An algorithm bound to one environment."""
 
+    env: GoalEnv
     steps_per_iteration: int  # environment steps that one call of `iterate` takes
 
     def init(self, key: jax.Array) -> Any:

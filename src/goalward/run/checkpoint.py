@@ -24,7 +24,7 @@ class Checkpoints:
 
     def __init__(self, path: Path, keep: int | None = None) -> None:
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, enable_async_checkpointing=False, read_only=keep is None
+            max_to_keep=keep, enable_async_checkpointing=False, create=keep is not None
         )
         self._manager = ocp.CheckpointManager(path.resolve(), options=options)
 
@@ -69,8 +69,8 @@ class Checkpoints:
             )["state"]
         except ValueError as error:
             raise UserError(
-                "The checkpoint does not fit the networks and the environment it is to be used with; give the "
-                f"environment and the modules that the run was trained with. {str(error).splitlines()[0]}"
+                "The checkpoint does not fit the networks and the environment that it is to be used with; give the "
+                "environment and the modules that the run was trained with."
             ) from error
         return jax.tree.map(_data_to_key, restored, like), progress
 

@@ -22,8 +22,7 @@ class Policy:
     @property
     def spec(self) -> EnvSpec:
         """The environment that it was trained on."""
-        spec: EnvSpec = self.learner.env.spec  # type: ignore[attr-defined]
-        return spec
+        return self.learner.env.spec
 
     def act(
         self, obs: jax.Array, goal: jax.Array, mask: jax.Array | None = None, key: jax.Array | None = None

@@ -69,19 +69,26 @@ def train(
         return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
 
 
-def resume(path: str | Path, *, env: GoalEnv | str | None = None, show_progress: bool = False) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    env: GoalEnv | str | None = None,
+    algo: AlgorithmConfig | None = None,
+    show_progress: bool = False,
+) -> Run:
     """Returns a run that goes on from its newest checkpoint, exactly as if it had not been stopped.
 
     Args:
         path: the run's directory.
         env: the environment, if it is not a task that goalward knows by name; it is never taken from the directory.
+        algo: the settings with the modules, if the run was started with modules of your own.
         show_progress: whether to write to the terminal.
 
     """
     directory = RunDirectory.open(path)
     plan = directory.plan()
     env = environment_of(plan, env)
-    learner = plan.algo.bind(env, plan.num_iterations)
+    learner = (algo or plan.algo).bind(env, plan.num_iterations)
     with directory.locked():
         return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
 

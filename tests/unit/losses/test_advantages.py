@@ -1,6 +1,7 @@
 """Q, V and A of a learner, equations 6 to 9, against loops over steps, agents and actions."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -9,43 +10,42 @@ import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.algos.cppo import CPPOLearner, State, Steps
-from goalward.data.rollout import Rollout
+from goalward.algos.base import Metrics
+from goalward.algos.cppo import CPPOLearner, Encoders, Steps
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
+SMALL = dict(hidden_sizes=(16,), repr_dim=8, policy_last_scale=1.0)
+
+
 class Case(NamedTuple):
     learner: CPPOLearner
-    state: State
-    rollout: Rollout
+    encoders: Encoders
     steps: Steps
-    advantages: object  # compiled
+    advantages: Callable[..., tuple[jax.Array, Metrics]]  # compiled
 
 
-def make_case(env, **settings):
-    learner = gw.CPPO(hidden_sizes=(16,), repr_dim=8, policy_last_scale=1.0, **settings).bind(env, 1)
+@pytest.fixture(scope="module")
+def discrete():
+    """Returns a rollout on the routing task, and the rows that a learner makes of it."""
+    learner = gw.CPPO(num_envs=4, rollout_length=6, batch_size=8, **SMALL).bind(gw.make("toy/routing"), 1)
 
     @jax.jit
     def start(key):
         key_init, key_collect, key_relabel = jax.random.split(key, 3)
         state = learner.init(key_init)
         _, rollout = learner.collect(state, key_collect)
-        return state, rollout, learner.relabel(state.params, rollout, key_relabel)
+        return state.params.encoders, rollout, learner.relabel(state.params, rollout, key_relabel)
 
-    state, rollout, steps = start(jax.random.key(0))
-    return Case(learner, state, rollout, steps, jax.jit(learner.advantages))
-
-
-@pytest.fixture(scope="module")
-def discrete():
-    return make_case(gw.make("toy/routing"), num_envs=4, rollout_length=6, batch_size=8)
+    encoders, rollout, steps = start(jax.random.key(0))
+    return Case(learner, encoders, steps, jax.jit(learner.advantages)), rollout
 
 
 @pytest.fixture(scope="module")
 def continuous():
-    return make_case(
-        gw.make("toy/maze"),
+    """Returns rows of observations, goals and Gaussian policies drawn at random for the maze."""
+    learner = gw.CPPO(
         num_envs=2,
         rollout_length=3,
         batch_size=6,
@@ -53,12 +53,31 @@ def continuous():
         min_log_std=-2.0,
         max_log_std=1.0,
         initial_log_std=-0.5,
+        **SMALL,
+    ).bind(gw.make("toy/maze"), 1)
+    rng = np.random.default_rng(0)
+    obs, goal, outputs, action = (rng.normal(size=(6, 1, size)).astype(np.float32) for size in (4, 2, 4, 2))
+    steps = Steps(
+        obs=jnp.asarray(obs),
+        goal=jnp.asarray(goal),
+        action_mask=jnp.ones((6, 1, 2), bool),
+        active=jnp.ones((6, 1), bool),
+        policy_outputs=jnp.asarray(outputs),
+        action=jnp.asarray(action),
+        future_goal=jnp.asarray(goal),
+        episode=jnp.arange(6),
     )
+
+    @jax.jit
+    def start(key):
+        return Encoders(learner.networks.phi.init(key, obs, action), learner.networks.psi.init(key, goal))
+
+    return Case(learner, start(jax.random.key(0)), steps, jax.jit(learner.advantages))
 
 
 def row_q(case):
     """Returns a function from one observation, action and goal to Q, equation 6."""
-    networks, encoders = case.learner.networks, case.state.params.encoders
+    networks, encoders = case.learner.networks, case.encoders
 
     @jax.jit
     def represent(obs, action, goal):
@@ -71,9 +90,9 @@ def row_q(case):
     return q
 
 
-def slow_discrete_advantages(case, mask):
+def slow_discrete_advantages(case, rollout, mask):
     """Returns A [T*E, N] by a loop over steps, agents and allowed actions."""
-    rollout, q = case.rollout, row_q(case)
+    q = row_q(case)
     num_steps, num_envs, num_agents = rollout.active.shape
     one_hot_agent, one_hot_action = np.eye(num_agents, dtype=np.float32), np.eye(5, dtype=np.float32)
     result = np.zeros((num_steps * num_envs, num_agents))
@@ -92,27 +111,30 @@ def slow_discrete_advantages(case, mask):
 
 
 def test_discrete_advantages_equal_a_loop_over_steps_agents_and_allowed_actions(discrete):
-    mask = np.asarray(discrete.steps.action_mask)
+    case, rollout = discrete
+    mask = np.asarray(case.steps.action_mask)
     assert 0.0 < mask.mean() < 1.0
-    adv, metrics = discrete.advantages(discrete.state.params.encoders, discrete.steps, jax.random.key(1))
-    slow = slow_discrete_advantages(discrete, mask)
+    adv, metrics = case.advantages(case.encoders, case.steps, jax.random.key(1))
+    slow = slow_discrete_advantages(case, rollout, mask)
     assert slow.std() > 0.02
     np.testing.assert_allclose(adv, slow, atol=1e-5)
-    active = np.asarray(discrete.steps.active)
+    active = np.asarray(case.steps.active)
     np.testing.assert_allclose(metrics["value/adv_mean"], slow[active].mean(), atol=1e-5)
     np.testing.assert_allclose(metrics["value/adv_std"], slow[active].std(), atol=1e-5)
 
 
 def test_outputs_for_forbidden_actions_have_no_influence_on_advantages(discrete):
-    steps, encoders, key = discrete.steps, discrete.state.params.encoders, jax.random.key(1)
-    adv, _ = discrete.advantages(encoders, steps, key)
+    case, _ = discrete
+    steps, key = case.steps, jax.random.key(1)
+    adv, _ = case.advantages(case.encoders, steps, key)
     changed = steps._replace(policy_outputs=jnp.where(steps.action_mask, steps.policy_outputs, 50.0))
-    np.testing.assert_allclose(discrete.advantages(encoders, changed, key)[0], adv, atol=1e-6)
+    np.testing.assert_allclose(case.advantages(case.encoders, changed, key)[0], adv, atol=1e-6)
 
 
 def test_forbidding_one_more_action_takes_it_out_of_the_value(discrete):
-    mask = np.array(discrete.steps.action_mask)
-    taken = np.asarray(discrete.steps.action)
+    case, rollout = discrete
+    mask = np.array(case.steps.action_mask)
+    taken = np.asarray(case.steps.action)
     changed = np.zeros(taken.shape, bool)
     for row, agent in np.ndindex(taken.shape):
         others = [a for a in np.flatnonzero(mask[row, agent]) if a != taken[row, agent]]
@@ -120,28 +142,29 @@ def test_forbidding_one_more_action_takes_it_out_of_the_value(discrete):
             mask[row, agent, others[0]] = False
             changed[row, agent] = True
     assert changed.any()
-    encoders, key = discrete.state.params.encoders, jax.random.key(1)
-    before, _ = discrete.advantages(encoders, discrete.steps, key)
-    after, _ = discrete.advantages(encoders, discrete.steps._replace(action_mask=jnp.asarray(mask)), key)
-    np.testing.assert_allclose(after, slow_discrete_advantages(discrete, mask), atol=1e-5)
+    key = jax.random.key(1)
+    before, _ = case.advantages(case.encoders, case.steps, key)
+    after, _ = case.advantages(case.encoders, case.steps._replace(action_mask=jnp.asarray(mask)), key)
+    np.testing.assert_allclose(after, slow_discrete_advantages(case, rollout, mask), atol=1e-5)
     assert (np.abs(np.asarray(after - before))[changed] > 1e-5).all()
 
 
 def test_expected_advantage_under_the_policy_is_zero(discrete):
     # Equations 7 and 9: the sum over actions of pi * A vanishes in every row.
-    steps, encoders = discrete.steps, discrete.state.params.encoders
-    total = 0.0
+    case, _ = discrete
+    steps = case.steps
+    total = np.zeros(steps.action.shape)
     for action in range(5):
         taken = jnp.full_like(steps.action, action)
-        adv, _ = discrete.advantages(encoders, steps._replace(action=taken), jax.random.key(1))
-        log_prob = discrete.learner.head.log_prob(steps.policy_outputs, steps.action_mask, taken)
-        total = total + jnp.exp(log_prob) * adv
+        adv, _ = case.advantages(case.encoders, steps._replace(action=taken), jax.random.key(1))
+        log_prob = case.learner.head.log_prob(steps.policy_outputs, steps.action_mask, taken)
+        total += np.exp(log_prob) * np.asarray(adv)
     np.testing.assert_allclose(total, np.zeros(total.shape), atol=1e-5)
 
 
 def test_continuous_value_lies_within_four_standard_errors_of_quadrature(continuous):
     config, steps = continuous.learner.config, continuous.steps
-    encoders, networks = continuous.state.params.encoders, continuous.learner.networks
+    encoders, networks = continuous.encoders, continuous.learner.networks
     adv, metrics = continuous.advantages(encoders, steps, jax.random.key(1))
 
     # Nodes and weights for expectations under a standard normal in two dimensions.

@@ -131,9 +131,7 @@ def two_by_two(loss, coef=0.0):
     """The logits are logarithms of 1, 3, 2 and 6, so that every sum can be done in one's head."""
     logits = jnp.log(jnp.array([[1.0, 3.0], [2.0, 6.0]]))
     every = jnp.ones(2, bool)
-    return contrastive_loss(
-        logits, loss=loss, anchors=every, distinct=jnp.ones((2, 2), bool), logsumexp_coef=coef
-    )
+    return contrastive_loss(logits, loss=loss, anchors=every, distinct=jnp.ones((2, 2), bool), logsumexp_coef=coef)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +179,7 @@ def test_forward_loss_ignores_a_shift_of_a_row_and_the_penalty_does_not():
     shifted = logits + np.linspace(-2.0, 2.0, ROWS, dtype=np.float32)[:, None]
     compare = {}
     for name, loss, coef in [("forward", "forward", 0.0), ("penalty", "forward", 0.1), ("symmetric", "symmetric", 0.0)]:
-        values = [
-            loss_stats_gradient(x, EVERY, EVERY_PAIR, np.float32(coef), loss=loss)[0] for x in (logits, shifted)
-        ]
+        values = [loss_stats_gradient(x, EVERY, EVERY_PAIR, np.float32(coef), loss=loss)[0] for x in (logits, shifted)]
         compare[name] = abs(float(values[0] - values[1]))
     assert compare["forward"] < 1e-5
     assert compare["penalty"] > 0.1

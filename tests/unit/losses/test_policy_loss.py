@@ -108,7 +108,9 @@ def test_inactive_rows_do_not_shift_the_normalisation(rows):
     adv = rows[2]
     changed = np.where(ACTIVE, adv, 1000.0).astype(np.float32)
     np.testing.assert_allclose(
-        np.asarray(normalise(adv, ACTIVE, 0.01))[ACTIVE], np.asarray(normalise(changed, ACTIVE, 0.01))[ACTIVE], rtol=1e-5
+        np.asarray(normalise(adv, ACTIVE, 0.01))[ACTIVE],
+        np.asarray(normalise(changed, ACTIVE, 0.01))[ACTIVE],
+        rtol=1e-5,
     )
 
 

@@ -19,9 +19,9 @@ STEPS, ENVS, AGENTS = 12, 3, 2
 DRAWS = 512
 
 # Any pattern of ends: an environment's row says after which steps its episodes end.
-layouts = st.lists(
-    st.lists(st.booleans(), min_size=STEPS, max_size=STEPS), min_size=ENVS, max_size=ENVS
-).map(lambda rows: np.array(rows, bool).T)
+layouts = st.lists(st.lists(st.booleans(), min_size=STEPS, max_size=STEPS), min_size=ENVS, max_size=ENVS).map(
+    lambda rows: np.array(rows, bool).T
+)
 property_test = settings(
     max_examples=25,
     deadline=None,
