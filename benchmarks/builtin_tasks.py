@@ -1,4 +1,4 @@
-"""Does CPPO learn the built-in tasks without a reward, and only because positives come from the future?
+"""Whether CPPO learns the built-in tasks without a reward, and only because positives come from the future.
 
     python benchmarks/builtin_tasks.py [--seeds 4] [TASK ...]
 

@@ -1,4 +1,4 @@
-"""What do eight seeds cost over one?
+"""What eight seeds cost over one.
 
     python benchmarks/seeds.py [TASK] [--seeds 8]
 

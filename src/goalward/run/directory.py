@@ -14,10 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from goalward import __version__
 from goalward.errors import UserError
 from goalward.run.config import Plan
 
-_PACKAGES = ("goalward", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 class RunDirectory:
@@ -105,7 +106,8 @@ def versions() -> dict[str, Any]:
     import jax  # reading a run directory needs no jax
 
     return {
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "goalward": __version__,
+        "packages": {name: _package_version(name) for name in _PACKAGES},
         "commit": _commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -135,6 +137,13 @@ def _default_path(plan: Plan) -> Path:
         number += 1
         path = base.with_name(f"{base.name}_{number}")
     return path
+
+
+def _package_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # importable from a path, yet never installed
+        return None
 
 
 def _commit() -> str | None:

@@ -93,9 +93,12 @@ class Training:
             state = self._first_or_newest_state()
             with self.reporter.compiling("training"):
                 advance = self.program.advance.lower(state["learner"], jnp.int32(1)).compile()
+            if self._evaluation_is_due():
+                with self.reporter.compiling("evaluation"):
+                    state = self._evaluate(state)
             with self.reporter.training(self.plan.num_iterations, self.progress.iteration):
                 while True:
-                    if self.progress.iteration in self.evaluations and self.progress.iteration not in self.evaluated:
+                    if self._evaluation_is_due():
                         state = self._evaluate(state)
                     if interrupted.is_set():
                         self._save(state)
@@ -175,16 +178,14 @@ class Training:
             f"{kept}. Smaller learning rates or a smaller max_grad_norm usually help."
         )
 
+    def _evaluation_is_due(self) -> bool:
+        return self.progress.iteration in self.evaluations and self.progress.iteration not in self.evaluated
+
     def _evaluate(self, state: dict[str, Any]) -> dict[str, Any]:
         """Returns the state with the best parameters brought up to date; the evaluation is recorded and saved."""
         index = self.evaluations.index(self.progress.iteration)
         params = state["learner"].params
-        if not self.evaluated:
-            with self.reporter.compiling("evaluation"):
-                evaluation = self.program.evaluate(params, index, self.plan.run.eval_episodes)
-                jax.block_until_ready(evaluation)
-        else:
-            evaluation = self.program.evaluate(params, index, self.plan.run.eval_episodes)
+        evaluation = self.program.evaluate(params, index, self.plan.run.eval_episodes)
         better = evaluation.win_rate > state["best_win_rate"]
 
         def pick(new: jax.Array, old: jax.Array) -> jax.Array:

@@ -29,7 +29,8 @@ class Case(NamedTuple):
 @pytest.fixture(scope="module")
 def discrete():
     """Returns a rollout on the routing task, and the rows that a learner makes of it."""
-    learner = gw.CPPO(num_envs=4, rollout_length=6, batch_size=8, **SMALL).bind(gw.make("toy/routing"), 1)
+    env = gw.make("toy/routing", size=3, num_agents=2, max_steps=6)
+    learner = gw.CPPO(num_envs=4, rollout_length=14, batch_size=8, **SMALL).bind(env, 1)
 
     @jax.jit
     def start(key):

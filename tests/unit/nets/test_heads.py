@@ -208,6 +208,12 @@ def test_actions_fill_an_asymmetric_box_and_never_leave_it():
     np.testing.assert_allclose(GAUSSIAN.to_env(jnp.full(2, -math.atanh(0.5))), low + (high - low) / 4, rtol=1e-5)
 
 
+def test_rounding_does_not_carry_an_action_over_the_edge_of_the_box():
+    # In float32, -1 + (0.1 + 1) is one unit in the last place above 0.1.
+    head = TanhGaussianHead(Box((-1.0,), (0.1,)), min_log_std=-4.0, max_log_std=1.0, initial_log_std=0.0)
+    assert head.to_env(jnp.full(1, 30.0))[0] <= np.float32(0.1)
+
+
 def test_the_critic_sees_a_continuous_action_scaled_to_one():
     np.testing.assert_allclose(
         GAUSSIAN.features(jnp.array([-30.0, 0.0, math.atanh(0.25)])), [-1.0, 0.0, 0.25], atol=1e-6
