@@ -87,7 +87,8 @@ def binary_nce(logits: jax.Array, allowed: jax.Array) -> jax.Array:
     """Returns [B], the logistic loss of the positive plus the mean logistic loss of the negatives."""
     negative = allowed & ~jnp.eye(logits.shape[0], dtype=bool)
     per_pair = jnp.where(negative, jax.nn.softplus(logits), 0.0)
-    return jax.nn.softplus(-jnp.diagonal(logits)) + jnp.sum(per_pair, -1) / jnp.maximum(jnp.sum(negative, -1), 1)
+    num_negatives = jnp.maximum(jnp.sum(negative, -1, dtype=jnp.float32), 1.0)
+    return jax.nn.softplus(-jnp.diagonal(logits)) + jnp.sum(per_pair, -1) / num_negatives
 
 
 LOSSES: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {

@@ -115,7 +115,7 @@ class TanhGaussianHead:
     def __init__(self, space: Box, *, min_log_std: float, max_log_std: float, initial_log_std: float) -> None:
         self.num_outputs = 2 * space.size
         self._low = jnp.asarray(space.low, jnp.float32)
-        self._width = jnp.asarray(space.high, jnp.float32) - self._low
+        self._high = jnp.asarray(space.high, jnp.float32)
         self._min_log_std = min_log_std
         self._log_std_range = max_log_std - min_log_std
         share = (initial_log_std - min_log_std) / self._log_std_range
@@ -169,8 +169,9 @@ class TanhGaussianHead:
 
     def to_env(self, action: jax.Array) -> jax.Array:
         """See `Head.to_env`; inside the box."""
-        low, width = (jnp.broadcast_to(bound, action.shape) for bound in (self._low, self._width))
-        return low + width * 0.5 * (jnp.tanh(action) + 1.0)
+        low, high = (jnp.broadcast_to(bound, action.shape) for bound in (self._low, self._high))
+        # Rounding alone could carry an action over the edge.
+        return jnp.clip(low + (high - low) * 0.5 * (jnp.tanh(action) + 1.0), low, high)
 
 
 def make_head(space: ActionSpace, *, min_log_std: float, max_log_std: float, initial_log_std: float) -> Head:

@@ -168,11 +168,9 @@ class Training:
         name = min(first, key=lambda n: first[n])
         seed = self.seeds[int(np.argmax(bad[name][first[name]]))]
         newest = self.checkpoints.latest()
-        kept = (
-            "there is no checkpoint before it"
-            if newest is None
-            else (f"the last good checkpoint is {self.directory.checkpoints / str(newest)}")
-        )
+        kept = "there is no checkpoint before it"
+        if newest is not None:
+            kept = f"the last good checkpoint is {self.directory.checkpoints / str(newest)}"
         raise GoalwardError(
             f"{name} of seed {seed} became non-finite in iteration {self.progress.iteration + first[name] + 1}; "
             f"{kept}. Smaller learning rates or a smaller max_grad_norm usually help."
@@ -201,27 +199,24 @@ class Training:
         return state
 
     def _record(self, index: int, evaluation: Evaluation) -> None:
-        numbers = jax.device_get(evaluation)
         step = self.progress.iteration * self.learner.steps_per_iteration
-        records = [
-            {
-                "evaluation": index,
-                "iteration": self.progress.iteration,
-                "step": step,
-                "seed": seed,
-                "elapsed": round(time.perf_counter() - self.started, 3),
-                "episodes": self.plan.run.eval_episodes,
-                "win_rate": float(numbers.win_rate[row]),
-                "return": float(numbers.ret[row]),
-                "length": float(numbers.length[row]),
-                **_summary(self.progress.history, row),
-            }
-            for row, seed in enumerate(self.seeds)
-        ]
-        self.directory.append_records(records)
+        where = {
+            "evaluation": index,
+            "iteration": self.progress.iteration,
+            "step": step,
+            "elapsed": round(time.perf_counter() - self.started, 3),
+            "episodes": self.plan.run.eval_episodes,
+        }
+        rows = _per_seed(evaluation)
+        self.directory.append_records(
+            [
+                {**where, "seed": seed, **row, **_summary(self.progress.history, i)}
+                for i, (seed, row) in enumerate(zip(self.seeds, rows, strict=True))
+            ]
+        )
         self.evaluated.add(self.progress.iteration)
         self.progress.history = []
-        self.reporter.evaluated(step, [float(w) for w in numbers.win_rate])
+        self.reporter.evaluated(step, [row["win_rate"] for row in rows])
 
     def _save(self, state: dict[str, Any]) -> None:
         self.progress.elapsed = time.perf_counter() - self.started
@@ -229,28 +224,20 @@ class Training:
         self.checkpoints.save(self.progress.iteration, state, saved)
 
     def _finish(self, state: dict[str, Any]) -> Run:
+        """Returns the run, with the last and the best policies measured, recorded and shown."""
         run = self.plan.run
         params = state["learner"].params
         records = self.directory.read_records()
-        last = [r for r in records if r["iteration"] == self.plan.num_iterations]
-        greedy = self.program.evaluate(params, len(self.evaluations) - 1, run.eval_episodes, greedy=True)
+        last = [record for record in records if record["iteration"] == self.plan.num_iterations]
+        greedy = _per_seed(self.program.evaluate(params, len(self.evaluations) - 1, run.eval_episodes, greedy=True))
         final = [
-            {"seed": record["seed"], "sampled": record["win_rate"], "greedy": float(won)}
-            for record, won in zip(last, jax.device_get(greedy.win_rate), strict=True)
+            {"seed": record["seed"], "sampled": record["win_rate"], "greedy": row["win_rate"]}
+            for record, row in zip(last, greedy, strict=True)
         ]
         absolute = None
         if run.absolute_factor:
-            best = jax.device_get(
-                self.program.evaluate_absolute(state["best"], run.absolute_factor * run.eval_episodes)
-            )
-            absolute = {
-                seed: {
-                    "win_rate": float(best.win_rate[i]),
-                    "return": float(best.ret[i]),
-                    "length": float(best.length[i]),
-                }
-                for i, seed in enumerate(self.seeds)
-            }
+            best = self.program.evaluate_absolute(state["best"], run.absolute_factor * run.eval_episodes)
+            absolute = dict(zip(self.seeds, _per_seed(best), strict=True))
             for row in final:
                 row["best checkpoint"] = absolute[row["seed"]]["win_rate"]
         write_json(self.directory.results, marl_eval_layout(records, absolute, task=run.task, algo=run.algo))
@@ -268,6 +255,15 @@ class Training:
 
     def _own_task(self) -> str:
         return f"{self.plan.run.task} " if ":" in self.plan.run.task else ""
+
+
+def _per_seed(evaluation: Evaluation) -> list[dict[str, float]]:
+    """Returns the numbers of an evaluation as one row per seed, by the names they have on disk."""
+    columns = jax.device_get(evaluation)
+    return [
+        {"win_rate": float(win_rate), "return": float(ret), "length": float(length)}
+        for win_rate, ret, length in zip(columns.win_rate, columns.ret, columns.length, strict=True)
+    ]
 
 
 def _summary(history: list[dict[str, list[float]]], row: int) -> dict[str, float | None]:
