@@ -121,6 +121,8 @@ def render(options: argparse.Namespace) -> None:
 
     if options.episodes < 1:
         raise UserError(f"--episodes must be at least 1; found {options.episodes}.")
+    if not 0 <= options.key < 2**32:
+        raise UserError(f"--key must be between 0 and 2^32 - 1; found {options.key}.")
     out = options.out or options.run_dir / "media" / "render.gif"
     if out.suffix != ".gif":
         raise UserError(f"Expected --out to name a .gif file; found '{out}'.")

@@ -17,6 +17,7 @@ Axes: T time, E environments, N agents, B environment steps in a minibatch, M ac
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -103,7 +104,8 @@ class CPPO(AlgorithmConfig):
             raise UserError(f"num_envs must be at least 2 for shuffled positives; found {self.num_envs}.")
         steps = self.steps_per_iteration()
         if steps % self.batch_size:
-            fitting = [size for size in range(2, steps + 1) if steps % size == 0]
+            small = [size for size in range(1, math.isqrt(steps) + 1) if steps % size == 0]
+            fitting = {size for divisor in small for size in (divisor, steps // divisor)} - {1}
             nearest = min(fitting, key=lambda size: abs(size - self.batch_size), default=steps)
             raise UserError(
                 f"batch_size must divide num_envs x rollout_length = {self.num_envs} x {self.rollout_length} = "

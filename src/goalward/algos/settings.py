@@ -12,6 +12,8 @@ import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
 from goalward.errors import UserError, unknown_name
 
 
@@ -40,16 +42,19 @@ Fraction = Annotated[float, Range(low=0, high=1, is_open=True)]
 
 
 def check_fields(config: Any) -> None:
-    """Raises `UserError` for the first field of a dataclass whose value its annotation does not allow."""
+    """Brings a dataclass's fields into their types; raises `UserError` for the first value that is not allowed."""
     for name, hint in field_types(type(config)).items():
-        value = getattr(config, name)
+        value, kind = getattr(config, name), _without_none(hint)
+        if not isinstance(value, bool | int | float | str | list | tuple | np.generic):
+            continue
+        value = _coerce(name, value.item() if isinstance(value, np.generic) else value, kind)
+        object.__setattr__(config, name, value)
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{name} must be a finite number; found {value}.")
-        kind = _without_none(hint)
         if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
-            raise unknown_name(f"value for {name}:", str(value), typing.get_args(kind))
+            raise unknown_name(f"value for {name}:", value, typing.get_args(kind))
         for allowed in getattr(kind, "__metadata__", ()):
-            if isinstance(value, int | float) and value not in allowed:
+            if value not in allowed:
                 raise UserError(f"{name} must be {allowed}; found {value}.")
 
 

@@ -39,6 +39,12 @@ class Box:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            bounds = np.asarray(getattr(self, name))
+            if bounds.ndim == 1:  # anything else is left for `check_env` to explain
+                object.__setattr__(self, name, tuple(bounds.tolist()))
+
     @property
     def size(self) -> int:
         """The number of dimensions, A."""
@@ -129,9 +135,12 @@ def advance_episode(env: GoalEnv, key: jax.Array, episode: Episode, action: jax.
 def complete(spec: EnvSpec, step: TimeStep, elapsed: jax.Array) -> TimeStep:
     """Returns `step` with its optional fields filled in."""
     agents = spec.num_agents
-    late = jnp.logical_and(elapsed >= spec.max_steps, ~step.terminated)
+    terminated = jnp.asarray(step.terminated)
+    late = (elapsed >= spec.max_steps) & ~terminated
     return step._replace(
-        truncated=late if step.truncated is _LEFT_OUT else step.truncated,
+        terminated=terminated,
+        success=jnp.asarray(step.success),
+        truncated=late if step.truncated is _LEFT_OUT else jnp.asarray(step.truncated),
         reward=jnp.zeros(agents) if step.reward is _LEFT_OUT else step.reward,
         action_mask=jnp.ones((agents, spec.action_space.size), bool)
         if step.action_mask is _LEFT_OUT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,21 +56,30 @@ def _spec_problems(env: Any) -> Iterator[str]:
         value = getattr(spec, name)
         if not isinstance(value, int) or value < 1:
             yield f"`spec.{name}` must be a whole number of at least 1; found {value!r}."
-    space = spec.action_space
-    if isinstance(space, Discrete):
-        if space.num_actions < 2:
-            yield f"`spec.action_space` must offer at least 2 actions; found {space.num_actions}."
-    elif isinstance(space, Box):
-        bounds = list(zip(space.low, space.high, strict=False))
-        if len(space.low) != len(space.high) or not space.low:
-            yield f"`spec.action_space` must have as many low as high bounds, at least one; found {space}."
-        elif not all(math.isfinite(a) and math.isfinite(b) and a < b for a, b in bounds):
-            yield f"`spec.action_space` must have finite bounds, each low below its high; found {bounds}."
-    else:
-        yield f"`spec.action_space` must be goalward.Discrete or goalward.Box; found {type(space).__name__}."
+    yield from _space_problems(spec.action_space)
     for name in ("reset", "step"):
         if not callable(getattr(env, name, None)):
             yield f"The environment must have a method `{name}`; found none."
+
+
+def _space_problems(space: Any) -> Iterator[str]:
+    if isinstance(space, Discrete):
+        if type(space.num_actions) is not int or space.num_actions < 2:
+            yield f"`spec.action_space` must offer a whole number of actions, at least 2; found {space.num_actions!r}."
+    elif isinstance(space, Box):
+        paired = (
+            isinstance(space.low, tuple) and isinstance(space.high, tuple) and len(space.low) == len(space.high) > 0
+        )
+        bounds = list(zip(space.low, space.high, strict=True)) if paired else []
+        if not paired:
+            yield (
+                "`spec.action_space` must have as many low as high bounds, at least one; "
+                f"found low {space.low} and high {space.high}."
+            )
+        elif not all(np.isfinite(pair).all() and pair[0] < pair[1] for pair in bounds):
+            yield f"`spec.action_space` must have finite bounds, each low below its high; found {bounds}."
+    else:
+        yield f"`spec.action_space` must be goalward.Discrete or goalward.Box; found {type(space).__name__}."
 
 
 def _call_problems(env: GoalEnv) -> Iterator[str]:
@@ -93,6 +102,11 @@ def _call_problems(env: GoalEnv) -> Iterator[str]:
     if not _is_state_and_step(result):
         yield f"`step(key, state, action)` must return (state, goalward.TimeStep); found {_kind(result)}."
         return
+    action = _some_action(env.spec)
+    if not _traces_alike(env.reset, key):
+        yield "`reset` must be a function of its key alone; two calls with one key gave different results."
+    if not _traces_alike(env.step, key, state, action):
+        yield "`step` must be a function of its arguments alone; two calls with the same ones gave different results."
     next_state, after = result
     if _layout(next_state) != _layout(state):
         yield (
@@ -120,16 +134,16 @@ def _shape_problems(env: GoalEnv) -> Iterator[str]:
         "action_mask": ((agents, actions), jnp.bool_),
         "active": ((agents,), jnp.bool_),
     }
-    for method, step in _steps_by_method(env):
-        for name, (shape, dtype) in expected.items():
-            value = getattr(step, name)
-            if value is None:
-                continue
-            if value.shape != shape or value.dtype != dtype:
-                yield (
-                    f"`{method}` must return `{name}` as {np.dtype(dtype).name} of shape {shape}; "
-                    f"found {value.dtype} of shape {value.shape}."
-                )
+    _, step = jax.eval_shape(env.reset, jax.random.key(0))  # `step` fills in the same fields, as was checked before
+    for name, (shape, dtype) in expected.items():
+        value = getattr(step, name)
+        if value is None and name in TimeStep._field_defaults:
+            continue
+        wanted = f"`reset` and `step` must return `{name}` as {np.dtype(dtype).name} of shape {shape}"
+        if not hasattr(value, "shape"):
+            yield f"{wanted}; found {'nothing' if value is None else type(value).__name__}."
+        elif value.shape != shape or value.dtype != dtype:
+            yield f"{wanted}; found {value.dtype} of shape {value.shape}."
 
 
 def _episode_problems(env: GoalEnv) -> Iterator[str]:
@@ -146,12 +160,12 @@ def _episode_problems(env: GoalEnv) -> Iterator[str]:
     if not _same(jax.tree.leaves(run(keys, first)), jax.tree.leaves(trace)):
         yield "`step` must be a function of its arguments alone; two calls with the same ones gave different results."
     alone = jax.jit(lambda k: start_episode(env, k))(keys[1]).step
-    if not np.allclose(alone.obs, first.step.obs[1], atol=1e-5):
+    if not np.allclose(alone.obs, first.step.obs[1], atol=1e-5, equal_nan=True):
         yield "`reset` must give the same result under jax.vmap as alone; the observations differ."
     for name in ("obs", "achieved", "goal", "reward"):
         if not np.isfinite(getattr(both, name)).all():
             yield f"`reset` and `step` must return finite numbers in `{name}`; found NaN or infinity."
-    if not np.array_equal(both.goal, np.broadcast_to(both.goal[:, :1], both.goal.shape)):
+    if not np.array_equal(both.goal, np.broadcast_to(both.goal[:, :1], both.goal.shape), equal_nan=True):
         yield "`step` must keep `goal` constant within an episode; found one that changes."
     if isinstance(env.spec.action_space, Discrete) and not both.action_mask.any(-1).all():
         yield "`action_mask` must allow every agent at least one action; found an agent with none."
@@ -179,11 +193,15 @@ def _random_episode(env: GoalEnv, key: jax.Array, episode: Episode) -> TimeStep:
     return jax.lax.scan(one_step, episode, jax.random.split(key, env.spec.max_steps))[1]
 
 
-def _steps_by_method(env: GoalEnv) -> Iterator[tuple[str, TimeStep]]:
-    key = jax.random.key(0)
-    state, step = jax.eval_shape(env.reset, key)
-    yield "reset", step
-    yield "step", jax.eval_shape(env.step, key, state, _some_action(env.spec))[1]
+def _traces_alike(function: Any, *arguments: Any) -> bool:
+    """Returns whether two traces give one program: a Python-side counter or generator shows up as another constant."""
+
+    def trace() -> Any:
+        # A new function each time, since JAX remembers the trace of one that it has seen.
+        return jax.make_jaxpr(functools.partial(function))(*arguments)
+
+    first, second = trace(), trace()
+    return str(first.jaxpr) == str(second.jaxpr) and _same(first.consts, second.consts)
 
 
 def _some_action(spec: EnvSpec) -> jax.Array:
@@ -217,7 +235,8 @@ def _difference(found: Any, expected: Any) -> str:
 
 def _same(first: list[Any], second: list[Any]) -> bool:
     def plain(x: Any) -> Any:
-        return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        is_key = hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+        return np.asarray(jax.random.key_data(x) if is_key else x)
 
     return all(
         np.array_equal(plain(a), plain(b), equal_nan=plain(a).dtype.kind == "f")

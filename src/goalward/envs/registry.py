@@ -168,8 +168,13 @@ def _make_from_reference(reference: str, *, goal: Any, reward: Any, arguments: d
 def _construct(task: str, factory: Callable[..., Any], arguments: dict[str, Any]) -> GoalEnv:
     try:
         env: GoalEnv = factory(**arguments)
-    except TypeError as error:
-        raise UserError(f"The environment of '{task}' could not be built with {sorted(arguments)}: {error}.") from error
+    except UserError:
+        raise
+    except Exception as error:  # whatever a user's factory raises
+        raise UserError(
+            f"The environment of '{task}' could not be built with the arguments {sorted(arguments)}; it raised "
+            f"{type(error).__name__}: {str(error).rstrip('.')}."
+        ) from error
     return env
 
 

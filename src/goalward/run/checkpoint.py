@@ -7,7 +7,7 @@ it, so a checkpoint is there whole or not at all; it stores arrays and text only
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,14 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, enable_async_checkpointing=False, create=keep is not None
         )
+        self._path = path
         self._manager = ocp.CheckpointManager(path.resolve(), options=options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def latest(self) -> int | None:
         """Returns the iteration of the newest checkpoint, None if there is none."""
@@ -50,14 +57,19 @@ class Checkpoints:
             like: a state of the same structure, arrays or shapes, on whose devices the arrays are put.
 
         """
+        where = self._path / str(iteration)
         device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         target = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
             jax.eval_shape(_keys_to_data, like),
         )
-        progress = self._manager.restore(iteration, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))[
-            "progress"
-        ]
+        try:
+            progress = self._manager.restore(iteration, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
+            progress = dict(progress["progress"])
+        except (KeyError, OSError, ValueError, TypeError) as error:
+            raise UserError(
+                f"The checkpoint {self._path / str(iteration)} is damaged; delete it to use an older one."
+            ) from error
         if progress.get("format") != FORMAT:
             raise UserError(
                 f"Expected a checkpoint of format {FORMAT}; found format {progress.get('format')}. "
@@ -67,15 +79,15 @@ class Checkpoints:
             restored = self._manager.restore(
                 iteration, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
             )["state"]
-        except ValueError as error:
+        except (KeyError, OSError, ValueError, TypeError) as error:
             raise UserError(
-                "The checkpoint does not fit the networks and the environment that it is to be used with; give the "
-                "environment and the modules that the run was trained with."
+                f"The checkpoint {where} does not fit the networks and the environment that it is to be used with, or "
+                "is damaged; give the environment and the modules that the run was trained with."
             ) from error
         return jax.tree.map(_data_to_key, restored, like), progress
 
     def close(self) -> None:
-        """Releases the manager."""
+        """Releases the threads that Orbax holds."""
         self._manager.close()
 
 

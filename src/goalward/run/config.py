@@ -21,6 +21,8 @@ from goalward.algos.settings import Count, CountOrZero, check_fields, coerce_fie
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, unknown_name
 
+MAX_ITERATIONS = 2**31 - 1  # what the counter in a learner's state can hold
+
 # Task of a run whose environment is an object of the caller's, which no name can bring back.
 PYTHON_OBJECT = "python"
 
@@ -42,7 +44,8 @@ class RunConfig:
     absolute_factor: CountOrZero = 10  # the best policy is evaluated on this many times the episodes at the end; 0: not
     keep_checkpoints: Count = 2
     render_episodes: CountOrZero = 6  # episodes in the picture that is made at the end; 0: none
-    env: dict[str, Any] = field(default_factory=dict)  # arguments of the environment's constructor
+    # Arguments of the environment's constructor; a table of its own in a file.
+    env: dict[str, Any] = field(default_factory=dict, metadata={"python_only": True})
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -75,11 +78,19 @@ class Plan:
                 f"steps must cover at least one iteration, which is {one:,} environment steps; "
                 f"found {self.run.steps:,}."
             )
+        if self.num_iterations > MAX_ITERATIONS:
+            raise UserError(f"steps must be at most {MAX_ITERATIONS} iterations of {one:,}; found {self.run.steps:,}.")
 
-    def for_env(self, env: GoalEnv) -> Plan:
-        """Returns the plan with all that the environment decides filled in."""
-        run = dataclasses.replace(self.run, goal=env.spec.goal_name, reward=env.spec.reward_name)
-        return Plan(run, self.algo.resolve(env.spec))
+    def for_env(self, env: GoalEnv, goal: Any = None, reward: Any = None) -> Plan:
+        """Returns the plan with all that the environment decides filled in.
+
+        A registered task names its goal and reward; for an environment of the user's own the names that its factory
+        was called with are kept, so that it can be made again.
+        """
+        if is_registered(self.run.task):
+            goal, reward = env.spec.goal_name, env.spec.reward_name
+        goal, reward = (name if isinstance(name, str) else None for name in (goal, reward))
+        return Plan(dataclasses.replace(self.run, goal=goal, reward=reward), self.algo.resolve(env.spec))
 
     def to_toml(self) -> str:
         """Returns the plan as text that `from_toml` reads."""
@@ -93,10 +104,16 @@ class Plan:
     def from_toml(cls, text: str) -> Plan:
         """Returns the plan that `to_toml` wrote."""
         tables = tomllib.loads(text)
+        _check_tables(tables, "config.toml")
         run = coerce_fields(RunConfig, tables.get("run", {}), "config.toml")
         config = RunConfig(**run, env=tables.get("env", {}))
         settings = algorithm_class(config.algo)
         return cls(config, settings(**coerce_fields(settings, tables.get(config.algo, {}), "config.toml")))
+
+
+def is_registered(task: str) -> bool:
+    """Returns whether a task is one that goalward knows by name, and not the user's own."""
+    return ":" not in task and task != PYTHON_OBJECT
 
 
 def make_plan(
@@ -124,11 +141,16 @@ def make_plan(
     algo_table = tables.get(name, {}) if isinstance(algo, str) else {}
     algo_values = coerce_fields(config_class, algo_table, f"preset {preset_name}")
     env_values = dict(tables.get("env", {}))
-    run_values |= {key: value for key, value in (run or {}).items() if value is not None}
+    given = {key: value for key, value in (run or {}).items() if value is not None}
+    run_values |= coerce_fields(RunConfig, given, "the arguments")
 
-    run_fields = set(field_types(RunConfig)) - {"task", "algo", "preset", "goal", "reward", "env"}
+    run_fields = set(field_types(RunConfig)) - {"task", "algo", "preset", "goal", "reward"}
     algo_fields = set(field_types(config_class))
     for key, value in (settings or {}).items():
+        if key in ("env.task", "env.goal", "env.reward"):
+            raise UserError(
+                f"'{key}' is no argument of an environment; the task, the goal and the reward have their own."
+            )
         if key.startswith("env."):
             env_values[key.removeprefix("env.")] = value
         elif key in run_fields:
@@ -165,14 +187,23 @@ def load_preset(preset: str | None, task: str) -> tuple[str, dict[str, Any]]:
         path = folder / f"{preset}.toml"
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"The preset '{preset}' is not valid TOML: {error}.") from error
-    for key in ("task", "algo", "preset"):  # a run's config.toml may serve as a preset for another task
-        tables.get("run", {}).pop(key, None)
-    for table in tables:
-        if table not in {"run", "env", *ALGORITHMS}:
-            raise unknown_name(f"table in preset {preset}:", table, ["run", "env", *ALGORITHMS])
+    _check_tables(tables, f"preset {preset}")
+    run = tables.get("run", {})
+    # A run's config.toml may serve as a preset; its goal and reward suit its own task only.
+    foreign = ("goal", "reward") if run.get("task", task) != task else ()
+    for key in ("task", "algo", "preset", *foreign):
+        run.pop(key, None)
     return preset, tables
+
+
+def _check_tables(tables: dict[str, Any], source: str) -> None:
+    for name, table in tables.items():
+        if name not in {"run", "env", *ALGORITHMS}:
+            raise unknown_name(f"table in {source}:", name, ["run", "env", *ALGORITHMS])
+        if not isinstance(table, dict):
+            raise UserError(f"Expected '{name}' in {source} to be a table of settings; found {table!r}.")
 
 
 def preset_names() -> list[str]:

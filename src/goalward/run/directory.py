@@ -38,12 +38,12 @@ class RunDirectory:
     def create(cls, out: str | Path | None, plan: Plan) -> RunDirectory:
         """Returns a new directory with the settings in it; raises if `out` is in use or cannot be written."""
         path = Path(out) if out is not None else _default_path(plan)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UserError(
-                f"Expected --out to name a new or empty directory; '{path}' is in use. "
-                f"Choose another name, or go on with that run: goalward train --resume {path}"
-            )
         try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise UserError(
+                    f"Expected --out to name a new or empty directory; '{path}' is in use. "
+                    f"Choose another name, or go on with that run: goalward train --resume {path}"
+                )
             path.mkdir(parents=True, exist_ok=True)
             run = cls(path)
             run.config.write_text(plan.to_toml(), encoding="utf-8")
@@ -90,10 +90,12 @@ class RunDirectory:
             handle.writelines(json.dumps(record) + "\n" for record in records)
 
     def read_records(self) -> list[dict[str, Any]]:
-        """Returns the lines of metrics.jsonl."""
+        """Returns the lines of metrics.jsonl; a last line that a crash left unfinished is passed over."""
         if not self.metrics.is_file():
             return []
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if line]
+        *lines, unfinished = self.metrics.read_text(encoding="utf-8").split("\n")
+        del unfinished  # empty where the file ends as it should
+        return [json.loads(line) for line in lines]
 
     def keep_records(self, up_to_iteration: int) -> None:
         """Drops what was recorded after a checkpoint that the run goes back to."""

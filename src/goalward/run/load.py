@@ -88,13 +88,12 @@ class _Saved:
         self.learner = (algo or self.plan.algo).bind(self.env, self.plan.num_iterations)
         self.seeds = range(self.plan.run.first_seed, self.plan.run.first_seed + self.plan.run.seeds)
         self.program = Program(self.env, self.learner, self.seeds)
-        newest = None
-        if directory.checkpoints.is_dir():
-            checkpoints = Checkpoints(directory.checkpoints)
-            newest = checkpoints.latest()
-        if newest is None:
+        if not directory.checkpoints.is_dir():
             raise UserError(f"The run '{path}' has no checkpoint yet.")
-        state, _ = checkpoints.restore(newest, jax.eval_shape(lambda: first_state(self.program)))
-        checkpoints.close()
+        with Checkpoints(directory.checkpoints) as checkpoints:
+            newest = checkpoints.latest()
+            if newest is None:
+                raise UserError(f"The run '{path}' has no checkpoint yet.")
+            state, _ = checkpoints.restore(newest, jax.eval_shape(lambda: first_state(self.program)))
         self.iteration: int = newest
         self.params = state["learner"].params

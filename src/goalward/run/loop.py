@@ -80,7 +80,6 @@ class Training:
         self.seeds = range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds)
         self.program = Program(env, learner, self.seeds)
         self.evaluations = evaluation_iterations(plan.num_iterations, plan.run.num_evaluations)
-        self.checkpoints = Checkpoints(directory.checkpoints, plan.run.keep_checkpoints)
         self.progress = Progress()
         self.evaluated: set[int] = set()  # iterations whose evaluation is on record
         self.seconds_per_iteration: float | None = None
@@ -89,7 +88,8 @@ class Training:
     def run(self) -> Run:
         """Returns the finished run."""
         self._announce()
-        with catch_interrupts() as interrupted:
+        checkpoints = Checkpoints(self.directory.checkpoints, self.plan.run.keep_checkpoints)
+        with checkpoints as self.checkpoints, catch_interrupts() as interrupted:
             state = self._first_or_newest_state()
             with self.reporter.compiling("training"):
                 advance = self.program.advance.lower(state["learner"], jnp.int32(1)).compile()
@@ -248,7 +248,6 @@ class Training:
             path = self.directory.media / "episodes.gif"
             save_episodes(path, self.env, policies[0], jax.random.key(run.first_seed), run.render_episodes)
             self.reporter.say(f"Episodes of seed {run.first_seed}: {path}")
-        self.checkpoints.close()
         self.reporter.finished(final)
         self.reporter.say(f"Done in {time.perf_counter() - self.started:.0f} s: {self.directory.path}")
         return Run(self.directory.path, self.plan, records, final, policies)

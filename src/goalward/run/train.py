@@ -10,7 +10,7 @@ from goalward.envs.base import GoalEnv
 from goalward.envs.check import check_env
 from goalward.envs.registry import DEFAULT_TASK, make
 from goalward.errors import UserError
-from goalward.run.config import PYTHON_OBJECT, Plan, make_plan
+from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Run, Training
 from goalward.run.progress import Silent, Terminal
@@ -51,7 +51,6 @@ def train(
     2
 
     """
-    by_name = isinstance(task, str)
     plan = make_plan(
         task=task if isinstance(task, str) else PYTHON_OBJECT,
         algo=algo,
@@ -59,10 +58,11 @@ def train(
         run={"seeds": seeds, "first_seed": first_seed, "steps": steps},
         settings=settings,
     )
+    goal, reward = goal or plan.run.goal, reward or plan.run.reward
     env = make(task, goal=goal, reward=reward, **plan.run.env) if isinstance(task, str) else task
-    if not by_name or ":" in plan.run.task:
+    if not is_registered(plan.run.task):
         check_env(env)
-    plan = plan.for_env(env)
+    plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
     directory = RunDirectory.create(out, plan)
     with directory.locked():
@@ -96,7 +96,7 @@ def resume(
 def environment_of(plan: Plan, given: GoalEnv | str | None = None) -> GoalEnv:
     """Returns the environment of a saved run; code that a run directory names is imported only if asked for."""
     task = plan.run.task
-    own = ":" in task or task == PYTHON_OBJECT
+    own = not is_registered(task)
     if isinstance(given, str) and given != task:
         raise UserError(f"The run was trained on '{task}'; found '{given}'. Give that name or none.")
     if given is None and own:
@@ -104,5 +104,4 @@ def environment_of(plan: Plan, given: GoalEnv | str | None = None) -> GoalEnv:
         raise UserError(f"The run was trained on an environment of your own, which is not loaded unasked; {how}.")
     if given is not None and not isinstance(given, str):
         return given
-    named = {} if own else {"goal": plan.run.goal, "reward": plan.run.reward}
-    return make(task, **named, **plan.run.env)
+    return make(task, goal=plan.run.goal, reward=plan.run.reward, **plan.run.env)

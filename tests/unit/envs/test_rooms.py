@@ -197,7 +197,7 @@ def test_the_picture_shows_the_agent_the_target_and_the_walls(env):
 
 @pytest.mark.parametrize("size", [3, 8, -9])
 def test_a_size_that_makes_no_rooms_is_refused(size):
-    with pytest.raises(gw.UserError, match=rf"size of toy/rooms must be odd and at least 5.*found {size}"):
+    with pytest.raises(gw.UserError, match=rf"size of toy/rooms must be .*found {size}"):
         gw.make("toy/rooms", size=size)
 
 

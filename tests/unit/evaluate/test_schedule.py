@@ -1,5 +1,7 @@
 """When to evaluate."""
 
+from itertools import pairwise
+
 import pytest
 
 from goalward.evaluate.schedule import evaluation_iterations
@@ -25,7 +27,7 @@ def test_points_are_even_and_reach_from_before_training_to_its_end():
     for num_iterations in range(1, 40):
         for num_evaluations in range(1, 40):
             points = evaluation_iterations(num_iterations, num_evaluations)
-            gaps = [b - a for a, b in zip(points, points[1:], strict=False)]
+            gaps = [b - a for a, b in pairwise(points)]
             assert points[0] == 0
             assert points[-1] == num_iterations
             assert len(gaps) == min(num_evaluations, num_iterations)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,8 @@ from goalward.algos.cppo import CPPOLearner, Encoders, Steps
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
+# Big programs that run once: compiling them with all optimisations would take longer than these save.
+quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 SMALL = dict(hidden_sizes=(16,), repr_dim=8, policy_last_scale=1.0)
 
 
@@ -32,7 +35,7 @@ def discrete():
     env = gw.make("toy/routing", size=3, num_agents=2, max_steps=6)
     learner = gw.CPPO(num_envs=4, rollout_length=14, batch_size=8, **SMALL).bind(env, 1)
 
-    @jax.jit
+    @quick_jit
     def start(key):
         key_init, key_collect, key_relabel = jax.random.split(key, 3)
         state = learner.init(key_init)
@@ -40,7 +43,7 @@ def discrete():
         return state.params.encoders, rollout, learner.relabel(state.params, rollout, key_relabel)
 
     encoders, rollout, steps = start(jax.random.key(0))
-    return Case(learner, encoders, steps, jax.jit(learner.advantages)), rollout
+    return Case(learner, encoders, steps, quick_jit(learner.advantages)), rollout
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +72,18 @@ def continuous():
         episode=jnp.arange(6),
     )
 
-    @jax.jit
+    @quick_jit
     def start(key):
         return Encoders(learner.networks.phi.init(key, obs, action), learner.networks.psi.init(key, goal))
 
-    return Case(learner, start(jax.random.key(0)), steps, jax.jit(learner.advantages))
+    return Case(learner, start(jax.random.key(0)), steps, quick_jit(learner.advantages))
 
 
 def row_q(case):
     """Returns a function from one observation, action and goal to Q, equation 6."""
     networks, encoders = case.learner.networks, case.encoders
 
-    @jax.jit
+    @quick_jit
     def represent(obs, action, goal):
         return networks.phi.apply(encoders.phi, obs, action), networks.psi.apply(encoders.psi, goal)
 
@@ -174,10 +177,11 @@ def test_continuous_value_lies_within_four_standard_errors_of_quadrature(continu
     grid = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), -1).reshape(-1, 2)
     grid_weights = np.outer(weights, weights).reshape(-1)
 
-    @jax.jit
+    @quick_jit
     def phi_of_many(obs, actions):
         return networks.phi.apply(encoders.phi, jnp.broadcast_to(obs, (len(actions), obs.shape[0])), actions)
 
+    psi_of_one = quick_jit(lambda goal: networks.psi.apply(encoders.psi, goal))
     q_row = row_q(continuous)
     share = (config.initial_log_std - config.min_log_std) / (config.max_log_std - config.min_log_std)
     values = []
@@ -187,7 +191,7 @@ def test_continuous_value_lies_within_four_standard_errors_of_quadrature(continu
         sigmoid = 1.0 / (1.0 + np.exp(-raw) * (1.0 - share) / share)
         std = np.exp(config.min_log_std + (config.max_log_std - config.min_log_std) * sigmoid)
         phi = np.asarray(phi_of_many(obs, np.tanh(mean + std * grid).astype(np.float32)), np.float64)
-        psi = np.asarray(networks.psi.apply(encoders.psi, goal), np.float64)
+        psi = np.asarray(psi_of_one(goal), np.float64)
         q_nodes = -np.sqrt(((phi - psi) ** 2).sum(-1))
         v = (grid_weights * q_nodes).sum()
         standard_error = math.sqrt((grid_weights * (q_nodes - v) ** 2).sum() / config.num_value_samples)

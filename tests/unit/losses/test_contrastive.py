@@ -19,6 +19,8 @@ EVERY_PAIR = np.ones((ROWS, ROWS), bool)
 SOME = np.array([True, False, True, True, False, True])
 # Rows 0 and 2, and rows 3 and 5, come from one episode.
 OTHER_EPISODE = np.not_equal.outer([0, 1, 0, 2, 3, 2], [0, 1, 0, 2, 3, 2])
+# A mask that tells rows from columns.
+ONE_WAY = np.tri(ROWS, dtype=bool)
 
 
 def representations(seed=0, rows=ROWS):
@@ -88,7 +90,7 @@ def test_energy_of_pairs_equals_a_loop_and_the_diagonal_of_all_pairs(name):
     np.testing.assert_allclose(
         paired, [slow_energy(name, a, b) for a, b in zip(phi, psi, strict=True)], rtol=1e-5, atol=1e-5
     )
-    np.testing.assert_allclose(paired, np.diagonal(ENERGIES[name].all_pairs(phi, psi)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(paired, np.diagonal(jax.jit(ENERGIES[name].all_pairs)(phi, psi)), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ENERGIES)
@@ -118,7 +120,9 @@ def test_distances_far_from_the_origin_are_never_positive_energies(name):
 
 
 @pytest.mark.parametrize("coef", [0.0, 0.1])
-@pytest.mark.parametrize("distinct", [EVERY_PAIR, OTHER_EPISODE], ids=["all_pairs", "other_episodes"])
+@pytest.mark.parametrize(
+    "distinct", [EVERY_PAIR, OTHER_EPISODE, ONE_WAY], ids=["all_pairs", "other_episodes", "one_way"]
+)
 @pytest.mark.parametrize("anchors", [EVERY, SOME], ids=["all_active", "some_inactive"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_loss_equals_a_loop(loss, anchors, distinct, coef):
@@ -128,10 +132,14 @@ def test_loss_equals_a_loop(loss, anchors, distinct, coef):
 
 
 def two_by_two(loss, coef=0.0):
-    """The logits are logarithms of 1, 3, 2 and 6, so that every sum can be done in one's head."""
-    logits = jnp.log(jnp.array([[1.0, 3.0], [2.0, 6.0]]))
-    every = jnp.ones(2, bool)
-    return contrastive_loss(logits, loss=loss, anchors=every, distinct=jnp.ones((2, 2), bool), logsumexp_coef=coef)
+    """Returns loss and statistics for logits that are logarithms of 1, 3, 2 and 6, so that sums are easily done.
+
+    The other rows are inactive.
+    """
+    logits = some_logits()
+    logits[:2, :2] = np.log([[1.0, 3.0], [2.0, 6.0]])
+    value, stats, _ = loss_stats_gradient(logits, np.arange(ROWS) < 2, EVERY_PAIR, np.float32(coef), loss=loss)
+    return value, stats
 
 
 @pytest.mark.parametrize(
@@ -168,7 +176,7 @@ def test_equation_3_from_representations():
     for i in range(ROWS):
         weights = [math.exp(-np.linalg.norm(phi[i].astype(np.float64) - psi[j])) for j in range(ROWS)]
         total -= math.log(weights[i] / sum(weights))
-    logits = ENERGIES["l2"].all_pairs(phi, psi)
+    logits = jax.jit(ENERGIES["l2"].all_pairs)(phi, psi)
     value, _, _ = loss_stats_gradient(logits, EVERY, EVERY_PAIR, np.float32(0.0), loss="forward")
     np.testing.assert_allclose(value, total / ROWS, rtol=1e-5)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from goalward.envs.base import ActionSpace, EnvSpec, TimeStep
+from goalward.errors import UserError
 from goalward.goals.base import Goal
 from goalward.rewards.base import Reward
 
@@ -38,6 +39,7 @@ class TargetTask:
         goal: GoalFactory,
         reward: RewardFactory,
     ) -> None:
+        require_whole(name, 1, max_steps=max_steps)
         self.goal = goal(self)
         self.reward = reward(self)
         self.spec = EnvSpec(
@@ -68,6 +70,13 @@ class TargetTask:
             action_mask=action_mask,
             active=~state.arrived,
         )
+
+
+def require_whole(task: str, low: int, **values: Any) -> None:
+    """Raises unless every value is a whole number of at least `low`."""
+    for name, value in values.items():
+        if type(value) is not int or value < low:
+            raise UserError(f"{name} of {task} must be a whole number of at least {low}; found {value}.")
 
 
 def distinct_cells(key: jax.Array, cells: jax.Array, count: int) -> jax.Array:

@@ -9,7 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from goalward.envs.base import Discrete, TimeStep
-from goalward.envs.toy.base import GoalFactory, RewardFactory, TargetTask, all_shortest_paths, distinct_cells
+from goalward.envs.toy.base import (
+    GoalFactory,
+    RewardFactory,
+    TargetTask,
+    all_shortest_paths,
+    distinct_cells,
+    require_whole,
+)
 from goalward.envs.toy.draw import WALL, Canvas, Image, draw_agents
 from goalward.errors import UserError
 from goalward.goals.toy import Position
@@ -40,8 +47,9 @@ class Rooms(TargetTask):
         goal: GoalFactory = Position,
         reward: RewardFactory = Dense,
     ) -> None:
-        if size < 5 or size % 2 == 0:
-            raise UserError(f"size of toy/rooms must be odd and at least 5, so that the walls meet; found {size}.")
+        require_whole("toy/rooms", 5, size=size)
+        if size % 2 == 0:
+            raise UserError(f"size of toy/rooms must be odd, so that the walls meet in a cell; found {size}.")
         self.size = size
         self.extent = float(size - 1)
         self.walls = four_rooms(size)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from goalward.envs.base import Discrete, TimeStep
-from goalward.envs.toy.base import GoalFactory, RewardFactory, TargetTask, distinct_cells
+from goalward.envs.toy.base import GoalFactory, RewardFactory, TargetTask, distinct_cells, require_whole
 from goalward.envs.toy.draw import Canvas, Image, draw_agents
 from goalward.errors import UserError
 from goalward.goals.toy import Position
@@ -44,10 +44,11 @@ class Routing(TargetTask):
         goal: GoalFactory = Position,
         reward: RewardFactory = Dense,
     ) -> None:
-        if size < 3 or not 2 <= num_agents <= size * size // 4:
+        require_whole("toy/routing", 3, size=size)
+        require_whole("toy/routing", 2, num_agents=num_agents)
+        if num_agents > size * size // 4:
             raise UserError(
-                f"toy/routing needs a size of at least 3 and 2 to size^2/4 agents; found size {size} and "
-                f"num_agents {num_agents}."
+                f"num_agents of toy/routing must be at most size^2/4, {size * size // 4}; found {num_agents}."
             )
         self.size = size
         self.extent = float(size - 1)

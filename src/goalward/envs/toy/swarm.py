@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from goalward.envs.base import Box, TimeStep
-from goalward.envs.toy.base import GoalFactory, RewardFactory, TargetTask
+from goalward.envs.toy.base import GoalFactory, RewardFactory, TargetTask, require_whole
 from goalward.envs.toy.draw import Canvas, Image, draw_agents
-from goalward.errors import UserError
 from goalward.goals.toy import Position
 from goalward.rewards.toy import Dense
 
@@ -45,8 +44,7 @@ class Swarm(TargetTask):
         goal: GoalFactory = Position,
         reward: RewardFactory = Dense,
     ) -> None:
-        if not 2 <= num_agents <= 16:
-            raise UserError(f"num_agents of toy/swarm must be 2 to 16; found {num_agents}.")
+        require_whole("toy/swarm", 2, num_agents=num_agents)
         self.extent = _EXTENT
         self.longest_path = 2.0**0.5 * _EXTENT
         super().__init__(

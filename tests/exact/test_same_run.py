@@ -1,0 +1,127 @@
+"""The same seed twice, and a run that was stopped and went on: the same bits."""
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from exact_runs import SETTINGS, as_options, assert_same_run, records_of, same_bits
+
+import goalward as gw
+from goalward.cli import main
+from goalward.run.directory import RunDirectory
+from goalward.run.loop import Interrupted, Training
+from goalward.run.progress import Silent
+
+
+def test_the_run_holds_what_a_run_should(finished):
+    records = records_of(finished.path)
+
+    assert [(r["evaluation"], r["iteration"], r["step"], r["seed"]) for r in records] == [
+        (index, iteration, 32 * iteration, seed) for index, iteration in enumerate((0, 70, 140)) for seed in range(8)
+    ]
+    assert "critic/loss" in records[-1]
+    assert sorted(path.name for path in (finished.path / "checkpoints").iterdir()) == ["0", "140", "70"]
+    results = json.loads((finished.path / "results.json").read_text())
+    assert sorted(results["toy"]["rooms"]["cppo"]) == [f"seed_{seed}" for seed in range(8)]
+    assert finished.win_rate == sum(r["win_rate"] for r in records[-8:]) / 8
+
+
+def test_the_same_seed_twice_gives_the_same_bits(finished, own_environment):
+    """The second run gets the same environment from a factory of the user's."""
+    _, again = own_environment
+
+    assert_same_run(again.path, finished.path)
+    same_bits([p.params for p in again.policies], [p.params for p in finished.policies])
+    assert again.final == finished.final
+
+
+def test_seeds_learn_different_things(finished):
+    first, second = finished.policies[:2]
+    with pytest.raises(AssertionError):
+        same_bits(first.params.policy, second.params.policy)
+
+
+def test_after_a_crash_a_run_goes_on_from_the_last_checkpoint_as_if_nothing_had_happened(finished, copy_of_finished):
+    # The checkpoint after 140 iterations is lost, the records of that evaluation and half a line more are there.
+    shutil.rmtree(copy_of_finished / "checkpoints" / "140")
+    with (copy_of_finished / "metrics.jsonl").open("a") as handle:
+        handle.write('{"evaluation": 9, "iterat')
+    resumed = gw.resume(copy_of_finished)
+
+    assert_same_run(copy_of_finished, finished.path)
+    assert resumed.final == finished.final
+
+
+class PressesCtrlC(Silent):
+    """Presses Ctrl-C when the run has got past a number of iterations."""
+
+    def __init__(self, after):
+        self.after = after
+        self.done = None
+
+    def iterated(self, done, win_rate, steps_per_second):
+        if done > self.after and self.done is None:
+            self.done = done
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_run_stopped_between_evaluations_goes_on_as_if_it_had_not_been(finished, tmp_path):
+    plan, env = finished.plan, gw.make("toy/rooms")
+    directory = RunDirectory.create(tmp_path / "stopped", plan)
+    reporter = PressesCtrlC(after=70)
+    training = Training(directory, plan, env, plan.algo.bind(env, plan.num_iterations), reporter)
+    with pytest.raises(Interrupted) as stopped:
+        training.run()
+
+    assert 70 < reporter.done < 140
+    assert str(stopped.value) == (
+        f"Stopped after iteration {reporter.done}; everything is saved. "
+        f"Go on with: goalward train --resume {directory.path}"
+    )
+    assert {record["iteration"] for record in records_of(directory.path)} == {0, 70}
+    resumed = gw.resume(directory.path)
+    assert_same_run(directory.path, finished.path)
+    assert resumed.final == finished.final
+
+
+def test_ctrl_c_ends_with_130_and_the_printed_command_finishes_the_run(finished, tmp_path, environment, capsys):
+    out = tmp_path / "stopped"
+    options = ["--preset", "quick", "--out", str(out), *as_options(SETTINGS)]
+    command = [sys.executable, "-m", "goalward", "train", "toy/rooms", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, **pipes) as process:
+        for line in process.stdout:
+            if re.match(r"step +0 ", line):  # the first evaluation is done, training begins
+                process.send_signal(signal.SIGINT)
+                break
+        _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    stopped = re.search(r"Stopped after iteration (\d+); everything is saved\. Go on with: goalward (.+)\n", errors)
+    assert int(stopped[1]) < 140
+    assert not (out / "results.json").exists()
+
+    with pytest.raises(SystemExit) as exit_info:
+        main(shlex.split(stopped[2]))
+    assert exit_info.value.code == 0
+    assert f"Going on after iteration {stopped[1]} of 140." in capsys.readouterr().out
+    assert_same_run(out, finished.path)
+
+
+@pytest.mark.parametrize("lost", ["config.toml", "checkpoints/140/state"])
+def test_a_damaged_run_is_not_silently_started_anew(copy_of_finished, lost, capsys):
+    target = copy_of_finished / lost
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    records = (copy_of_finished / "metrics.jsonl").read_text()
+    with pytest.raises(SystemExit) as exit_info:
+        main(["train", "--resume", str(copy_of_finished)])
+
+    assert exit_info.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert (copy_of_finished / "metrics.jsonl").read_text() == records

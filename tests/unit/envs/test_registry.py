@@ -1,0 +1,135 @@
+"""make: tasks by name, goals and rewards by name or as objects, environments of one's own."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import goalward as gw
+from goalward.envs.registry import TASKS, Task
+
+pytestmark = pytest.mark.usefixtures("strict_dtypes")
+
+
+class Column:
+    """A goal of the user's: any cell in the target's column."""
+
+    name = "column"
+    dim = 1
+
+    def achieved(self, state):
+        return state.position[:, 1:].astype(jnp.float32)
+
+    def target(self, state):
+        return state.target[:, 1:].astype(jnp.float32)
+
+
+class Hurry:
+    """A reward of the user's: every step costs."""
+
+    name = "hurry"
+
+    def __call__(self, state, action, next_state):
+        return jnp.full(state.arrived.shape, -1.0)
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch, request):
+    """Returns the name of a module in the current directory, which is not on the path."""
+    name = f"own_{request.node.originalname}"
+    (tmp_path / f"{name}.py").write_text(
+        "import goalward as gw\n"
+        "def make(**arguments):\n"
+        "    made.append(arguments)\n"
+        "    return gw.make('toy/rooms')\n"
+        "made = []\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_arguments_reach_the_task():
+    env = gw.make("toy/rooms", size=5, max_steps=7)
+
+    assert env.spec.max_steps == 7
+    assert env.spec.obs_dim == 10
+
+
+def test_a_goal_of_ones_own_is_used():
+    env = gw.make("toy/rooms", goal=Column())
+    state, step = env.reset(jax.random.key(0))
+
+    assert (env.spec.goal_name, env.spec.goal_dim) == ("column", 1)
+    np.testing.assert_array_equal(step.achieved, state.position[:, 1:])
+    np.testing.assert_array_equal(step.goal, state.target[:, 1:])
+
+
+def test_a_reward_of_ones_own_is_used():
+    env = gw.make("toy/maze", reward=Hurry())
+    state, _ = env.reset(jax.random.key(0))
+    _, step = env.step(jax.random.key(1), state, jnp.zeros((1, 2)))
+
+    assert env.spec.reward_name == "hurry"
+    assert step.reward.tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"task": "toy/romms"}, "Unknown task 'toy/romms'. Did you mean toy/rooms"),
+        ({"task": ""}, "Unknown task ''."),
+        ({"task": "toy/swarm", "goal": "distanc"}, "Unknown goal of toy/swarm 'distanc'. Did you mean distance?"),
+        ({"task": "toy/rooms", "goal": "distance"}, "Unknown goal of toy/rooms 'distance'. Known: position."),
+        ({"task": "toy/rooms", "reward": "dens"}, "Unknown reward of toy/rooms 'dens'. Did you mean dense"),
+    ],
+)
+def test_unknown_names_offer_the_known_ones(arguments, words):
+    with pytest.raises(gw.UserError) as caught:
+        gw.make(**arguments)
+
+    assert words in str(caught.value)
+
+
+def test_a_task_whose_package_is_missing_names_the_extra(monkeypatch):
+    task = Task(
+        name="grid/one",
+        constructor="nosuchpackage.grid:Grid",
+        num_agents=1,
+        actions="discrete",
+        goals={},
+        rewards={},
+        summary="",
+        package="nosuchpackage",
+        extra="grid",
+    )
+    monkeypatch.setitem(TASKS, task.name, task)
+    with pytest.raises(gw.UserError) as caught:
+        gw.make("grid/one")
+
+    assert not task.is_installed
+    assert task.suite == "grid"
+    assert "nosuchpackage" in str(caught.value)
+    assert "pip install 'goalward[grid]'" in str(caught.value)
+
+
+def test_a_module_in_the_current_directory_is_found(own_module):
+    assert gw.make(f"{own_module}:make").spec.name == "toy/rooms"
+
+
+def test_a_factory_gets_the_arguments_and_only_those_that_were_given(own_module):
+    gw.make(f"{own_module}:make")
+    gw.make(f"{own_module}:make", goal="near", size=3)
+
+    assert sys.modules[own_module].made == [{}, {"goal": "near", "size": 3}]
+
+
+@pytest.mark.parametrize("attribute", ["number", "nothing", ""])
+def test_what_is_no_factory_is_refused(own_module, attribute):
+    with pytest.raises(gw.UserError, match=f"Unknown factory in module '{own_module}': '{attribute}'"):
+        gw.make(f"{own_module}:{attribute}")

@@ -1,0 +1,378 @@
+"""Where settings come from, how they are checked, and how they are saved."""
+
+import dataclasses
+import math
+import time
+import tomllib
+
+import pytest
+
+import goalward as gw
+from goalward.algos.settings import Range, coerce_fields
+from goalward.envs.registry import TASKS
+from goalward.run.config import Plan, RunConfig, load_preset, make_plan, parse_setting, preset_names
+
+
+def plan_of(**settings):
+    return make_plan(task="toy/maze", preset="quick", settings=settings)
+
+
+def complaint(**settings):
+    with pytest.raises(gw.UserError) as caught:
+        plan_of(**settings)
+    return str(caught.value)
+
+
+@pytest.fixture
+def preset(tmp_path):
+    """Returns a function that writes a preset file and returns its path."""
+
+    def write(text):
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_a_preset_wins_over_the_defaults_and_a_setting_over_the_preset():
+    default, quick = gw.CPPO(), plan_of()
+    changed = plan_of(num_envs=32, seeds=5)
+
+    assert default.num_envs == 512
+    assert quick.algo.num_envs == 16
+    assert changed.algo.num_envs == 32
+    assert (quick.run.seeds, changed.run.seeds) == (2, 5)
+    assert changed.algo.rollout_length == quick.algo.rollout_length == 32  # the rest stays
+    assert changed.algo.gamma == default.gamma
+
+
+def test_an_argument_wins_over_the_preset_and_none_does_not():
+    plan = make_plan(task="toy/maze", preset="quick", run={"seeds": 7, "first_seed": 3, "steps": None})
+
+    assert (plan.run.seeds, plan.run.first_seed) == (7, 3)
+    assert plan.run.steps == 5120
+
+
+def test_an_algorithm_given_as_an_object_is_taken_as_it_is():
+    mine = gw.CPPO(num_envs=8, rollout_length=4, batch_size=16, clip=0.3)
+    plan = make_plan(task="toy/maze", algo=mine, preset="quick")
+
+    assert plan.algo == mine
+    assert plan.run.seeds == 2  # the preset still decides about the run
+
+
+def test_a_task_starts_from_its_own_preset_if_it_has_one():
+    assert make_plan(task="toy/rooms").run.preset == "tuned"
+    assert make_plan(task="toy/rooms").algo.num_envs == 64
+    assert make_plan(task="mymodule:factory").run.preset == "default"
+    assert make_plan(task="mymodule:factory").algo == gw.CPPO()
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", [*preset_names(), None])
+def test_every_preset_suits_every_task(task, name):
+    plan = make_plan(task=task, preset=name).for_env(gw.make(task))
+
+    assert plan.total_steps >= plan.run.steps
+    assert plan.run.goal == next(iter(TASKS[task].goals))
+    assert Plan.from_toml(plan.to_toml()) == plan
+
+
+def test_the_presets_are_the_documented_ones():
+    assert preset_names() == ["default", "paper-literal", "quick"]
+    quick = plan_of()
+    found = (quick.algo.num_envs, quick.algo.rollout_length, quick.algo.batch_size, quick.algo.hidden_sizes)
+    assert found == (16, 32, 64, (64, 64))
+    assert (quick.run.eval_episodes, quick.run.absolute_factor) == (16, 0)
+
+
+def test_a_plan_survives_toml():
+    plan = plan_of(**{"clip": 0.1, "hidden_sizes": [8, 4], "env.max_steps": 7, "critic_lr": 1 / 3, "entropy_coef": 0.0})
+    assert plan.algo.critic_lr == 1 / 3
+    assert Plan.from_toml(plan.to_toml()) == plan
+    assert tomllib.loads(plan.to_toml())["env"] == {"max_steps": 7}
+
+
+def test_everything_the_environment_decides_is_written_down():
+    written = tomllib.loads(plan_of().for_env(gw.make("toy/maze")).to_toml())
+
+    assert written["run"]["goal"] == "position"
+    assert written["run"]["reward"] == "dense"
+    assert written["cppo"]["entropy_coef"] == 0.001  # continuous
+    assert tomllib.loads(plan_of().for_env(gw.make("toy/rooms")).to_toml())["cppo"]["entropy_coef"] == 0.01
+
+
+def test_steps_are_rounded_up_to_whole_iterations():
+    plan = make_plan(task="toy/maze", preset="default", run={"steps": 80_000_000})  # 512 x 128 steps each
+
+    assert plan.num_iterations == 1221
+    assert plan.total_steps == 1221 * 512 * 128
+    assert plan_of(steps=512).num_iterations == 1
+    assert plan_of(steps=513).num_iterations == 2
+
+
+def test_fewer_steps_than_one_iteration_are_refused():
+    assert complaint(steps=511) == "steps must cover at least one iteration, which is 512 environment steps; found 511."
+
+
+def test_more_iterations_than_can_be_counted_are_refused():
+    assert complaint(steps=10**30).startswith("steps must")
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("critic_rate", "critic_lr"),
+        ("hidden_size", "hidden_sizes"),
+        ("seed", "seeds"),
+        ("eval_episode", "eval_episodes"),
+    ],
+)
+def test_an_unknown_setting_offers_the_nearest_names(key, nearest):
+    message = complaint(**{key: 1})
+
+    assert f"'{key}'" in message
+    assert nearest in message
+
+
+@pytest.mark.parametrize("key", ["task", "algo", "preset", "goal", "reward", "networks", "name", "env"])
+def test_what_has_an_option_of_its_own_is_no_setting(key):
+    assert complaint(**{key: "toy/rooms"}).startswith(f"Unknown setting '{key}'.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"clip": "small"}, "clip must be a number; found 'small'."),
+        ({"clip": True}, "clip must be a number; found True."),
+        ({"num_envs": 2.5}, "num_envs must be a whole number; found 2.5."),
+        ({"num_envs": "4"}, "num_envs must be a whole number; found '4'."),
+        ({"norm_adv": 1}, "norm_adv must be true or false; found 1."),
+        ({"activation": 3}, "activation must be a word; found 3."),
+        ({"hidden_sizes": 64}, "hidden_sizes must be a list of whole numbers such as [64, 64]; found 64."),
+        ({"hidden_sizes": [64.0]}, "hidden_sizes must be a list of whole numbers such as [64, 64]; found [64.0]."),
+        ({"hidden_sizes": [64, 0]}, "hidden_sizes must all be at least 1; found (64, 0)."),
+        ({"seeds": 0}, "seeds must be at least 1; found 0."),
+        ({"first_seed": -1}, "first_seed must be at least 0; found -1."),
+        ({"eval_episodes": 0}, "eval_episodes must be at least 1; found 0."),
+        ({"num_envs": 0}, "num_envs must be at least 1; found 0."),
+        ({"batch_size": 1}, "batch_size must be at least 2; found 1."),
+        ({"clip": 0.0}, "clip must be between 0 and 1, both excluded; found 0.0."),
+        ({"clip": 1}, "clip must be between 0 and 1, both excluded; found 1.0."),
+        ({"gamma": 1.5}, "gamma must be between 0 and 1, both excluded; found 1.5."),
+        ({"actor_lr": 0}, "actor_lr must be above 0; found 0.0."),
+        ({"entropy_coef": -0.1}, "entropy_coef must be at least 0; found -0.1."),
+        ({"first_seed": 2**32}, "first_seed + seeds must not exceed 2^32; found 4294967296 + 2."),
+        (
+            {"initial_log_std": 2.0},
+            "initial_log_std must lie between min_log_std -5.0 and max_log_std 1.0; found 2.0.",
+        ),
+        (
+            {"positives": "shuffled", "num_envs": 1, "batch_size": 32},
+            "num_envs must be at least 2 for shuffled positives; found 1.",
+        ),
+    ],
+)
+def test_values_of_the_wrong_type_or_range_are_refused(settings, words):
+    assert complaint(**settings) == words
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("key", ["clip", "critic_lr", "entropy_coef", "min_log_std"])
+def test_values_that_are_not_finite_are_refused(key, value):
+    assert complaint(**{key: value}) == f"{key} must be a finite number; found {value}."
+
+
+def test_whole_numbers_may_be_written_as_floats_but_must_be_finite():
+    assert plan_of(steps=1e4).run.steps == 10_000
+    assert type(plan_of(steps=1e4).run.steps) is int
+    assert complaint(steps=math.inf) == "steps must be a whole number; found inf."
+
+
+def test_a_word_outside_the_choices_offers_the_nearest():
+    assert complaint(energy="cosin") == "Unknown value for energy: 'cosin'. Did you mean cosine?"
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "rollout_length", "batch_size", "nearest"),
+    [(4, 8, 15, 16), (4, 8, 9, 8), (4, 8, 100, 32), (3, 5, 2, 3), (7, 1, 4, 7)],
+)
+def test_a_batch_that_does_not_fit_is_told_the_nearest_that_does(num_envs, rollout_length, batch_size, nearest):
+    total = num_envs * rollout_length
+    message = complaint(num_envs=num_envs, rollout_length=rollout_length, batch_size=batch_size)
+
+    assert message == (
+        f"batch_size must divide num_envs x rollout_length = {num_envs} x {rollout_length} = {total}; "
+        f"found {batch_size}, the nearest that does is {nearest}."
+    )
+
+
+def test_the_nearest_batch_of_a_huge_rollout_is_found_at_once():
+    began = time.perf_counter()
+    with pytest.raises(gw.UserError, match="the nearest that does is 128"):
+        gw.CPPO(num_envs=2**20 + 1, rollout_length=128, batch_size=127)
+
+    assert time.perf_counter() - began < 1
+
+
+def test_a_team_size_is_set_for_the_environment_and_not_for_the_run():
+    plan = make_plan(task="toy/routing", preset="quick", settings={"env.num_agents": 3})
+
+    assert plan.run.env == {"num_agents": 3}
+
+
+def test_arguments_of_python_are_checked_like_settings():
+    with pytest.raises(gw.UserError, match=r"seeds must be a whole number; found 2\.5"):
+        make_plan(task="toy/maze", preset="quick", run={"seeds": 2.5})
+    with pytest.raises(gw.UserError, match="steps must be a whole number; found 'many'"):
+        make_plan(task="toy/maze", preset="quick", run={"steps": "many"})
+
+
+def test_a_toml_file_serves_as_a_preset(preset):
+    path = preset(
+        """
+        [run]
+        seeds = 3
+        steps = 64
+        [env]
+        max_steps = 9
+        [cppo]
+        num_envs = 2
+        rollout_length = 32
+        batch_size = 64
+        """
+    )
+    plan = make_plan(task="toy/maze", preset=path)
+
+    assert plan.run.preset == path
+    assert (plan.run.seeds, plan.run.steps, plan.run.env) == (3, 64, {"max_steps": 9})
+    assert (plan.algo.num_envs, plan.algo.batch_size) == (2, 64)
+
+
+def test_the_settings_of_a_run_serve_as_a_preset_for_another_task(preset):
+    first = plan_of(seeds=3, clip=0.11).for_env(gw.make("toy/maze"))
+    second = make_plan(task="toy/rooms", preset=preset(first.to_toml()))
+
+    assert second.run.task == "toy/rooms"
+    assert second.run.seeds == 3
+    assert second.algo == first.algo
+
+
+def test_the_goal_of_a_run_is_kept_for_its_own_task_and_dropped_for_another(preset):
+    path = preset(plan_of().for_env(gw.make("toy/swarm", goal="distance", reward="sparse")).to_toml())
+
+    same, other = make_plan(task="toy/maze", preset=path), make_plan(task="toy/rooms", preset=path)
+    assert (same.run.goal, same.run.reward) == ("distance", "sparse")
+    assert (other.run.goal, other.run.reward) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[run]\nseed = 3\n", ["seed", "seeds"]),
+        ("[cppo]\nclips = 0.1\n", ["clips", "clip"]),
+        ("[pppo]\nclip = 0.1\n", ["pppo", "cppo"]),
+        ("[run]\nseeds = 'three'\n", ["seeds must be a whole number", "'three'"]),
+        ("[run\n", ["mine.toml", "not valid TOML"]),
+        ("run = 3\n", ["mine.toml", "run", "table"]),
+        ("cppo = 'x'\n", ["mine.toml", "cppo", "table"]),
+        ("[run.env]\nsize = 9\n", ["env"]),
+    ],
+)
+def test_mistakes_in_a_preset_file_are_explained(preset, text, parts):
+    with pytest.raises(gw.UserError) as caught:
+        make_plan(task="toy/maze", preset=preset(text))
+
+    assert [part for part in parts if part not in str(caught.value)] == []
+
+
+def test_a_preset_file_that_is_no_text_is_explained(tmp_path):
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(gw.UserError, match=r"binary\.toml.*not valid TOML"):
+        load_preset(str(path), "toy/maze")
+
+
+def test_unknown_presets_offer_the_known_ones():
+    with pytest.raises(gw.UserError, match=r"Unknown preset 'quik'\. Did you mean quick"):
+        load_preset("quik", "toy/maze")
+    with pytest.raises(gw.UserError, match=r"'none\.toml' to be a TOML file; there is none"):
+        load_preset("none.toml", "toy/maze")
+    with pytest.raises(gw.UserError, match="'mymodule:factory' has no tuned preset"):
+        load_preset("tuned", "mymodule:factory")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("clip=0.1", "clip", 0.1),
+        ("hidden_sizes=[64, 64]", "hidden_sizes", [64, 64]),
+        ("norm_adv=false", "norm_adv", False),
+        ("energy=dot", "energy", "dot"),
+        ("energy='dot'", "energy", "dot"),
+        ("steps=1_000", "steps", 1000),
+        (" clip = 0.1", "clip", 0.1),
+        ("env.map=a=b", "env.map", "a=b"),
+    ],
+)
+def test_settings_are_read_as_toml_and_otherwise_as_words(text, key, value):
+    assert parse_setting(text) == (key, value)
+
+
+@pytest.mark.parametrize("text", ["clip", "=0.1", "", " =3"])
+def test_a_setting_without_key_or_value_is_refused(text):
+    with pytest.raises(gw.UserError, match="Expected --set key=value"):
+        parse_setting(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[run]\nalgo = 'cppo'\n", ["task"]),
+        ("[run]\ntask = 'toy/rooms'\nalgo = 'cpo'\n", ["cpo", "cppo"]),
+        ("[run]\ntask = 'toy/rooms'\nalgo = 'cppo'\nseed = 3\n", ["seed"]),
+        ("run = []\n", ["config.toml"]),
+        ("not toml", ["config.toml"]),
+    ],
+)
+def test_a_config_that_goalward_did_not_write_is_explained(tmp_path, text, parts):
+    from goalward.run.directory import RunDirectory
+
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(gw.UserError) as caught:
+        RunDirectory.open(tmp_path).plan()
+
+    assert [part for part in parts if part not in str(caught.value)] == []
+
+
+def test_ranges_say_what_they_contain():
+    assert str(Range(low=1)) == "at least 1"
+    assert str(Range(low=0, is_open=True)) == "above 0"
+    assert str(Range(0, 1)) == "between 0 and 1"
+    assert [value in Range(0, 1) for value in (-0.1, 0, 1, 1.1)] == [False, True, True, False]
+    assert [value in Range(0, 1, is_open=True) for value in (0, 0.5, 1)] == [False, True, False]
+
+
+def test_every_setting_of_the_run_can_be_set_and_is_saved():
+    for field in dataclasses.fields(RunConfig):
+        if field.type in ("Count", "CountOrZero"):
+            plan = plan_of(**{field.name: 1024})
+            assert getattr(Plan.from_toml(plan.to_toml()).run, field.name) == 1024
+
+
+def test_checks_apply_to_objects_made_in_python():
+    with pytest.raises(gw.UserError, match="clip must be between 0 and 1"):
+        gw.CPPO(clip=2.0)
+    with pytest.raises(gw.UserError, match=r"num_envs must be a whole number; found 4\.5"):
+        gw.CPPO(num_envs=4.5, rollout_length=2, batch_size=9)
+    with pytest.raises(gw.UserError, match=r"clip must be a number; found 'small'"):
+        gw.CPPO(clip="small")
+    assert gw.CPPO(hidden_sizes=[8]).hidden_sizes == (8,)
+
+
+def test_values_are_brought_into_the_type_of_their_field():
+    values = coerce_fields(gw.CPPO, {"clip": 0.5, "actor_lr": 1, "num_envs": 4.0, "hidden_sizes": [3]}, "a test")
+
+    assert values == {"clip": 0.5, "actor_lr": 1.0, "num_envs": 4, "hidden_sizes": (3,)}
+    assert [type(v) for v in values.values()] == [float, float, int, tuple]

@@ -1,0 +1,133 @@
+"""A run's directory: made once, written by one process, rewound to a checkpoint."""
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import goalward as gw
+from goalward.run.config import make_plan
+from goalward.run.directory import RunDirectory, write_text
+
+
+@pytest.fixture
+def plan():
+    return make_plan(task="toy/rooms", preset="quick")
+
+
+def record(iteration, seed=0):
+    return {"iteration": iteration, "seed": seed, "win_rate": 0.1 + iteration}
+
+
+def test_a_new_directory_holds_the_settings_and_the_versions(tmp_path, plan):
+    run = RunDirectory.create(tmp_path / "deep" / "run", plan)
+    versions = json.loads(run.versions.read_text())
+
+    assert RunDirectory.open(run.path).plan() == plan
+    assert tomllib.loads(run.config.read_text())["run"]["task"] == "toy/rooms"
+    assert versions["goalward"] == gw.__version__
+    assert {"jax", "flax", "optax", "numpy"} <= set(versions["packages"])
+    assert sorted(path.name for path in run.path.iterdir()) == ["config.toml", "versions.json"]
+
+
+def test_an_empty_directory_may_be_used(tmp_path, plan):
+    assert RunDirectory.create(tmp_path, plan).config.is_file()
+
+
+def test_a_directory_in_use_is_refused_and_left_alone(tmp_path, plan):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(gw.UserError, match="is in use"):
+        RunDirectory.create(tmp_path, plan)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path, plan):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(gw.UserError, match="is in use"):
+        RunDirectory.create(tmp_path / "file", plan)
+
+
+@pytest.mark.parametrize("name", ["file/below", "/proc/run", "n" * 300])
+def test_a_place_that_cannot_be_written_is_refused(tmp_path, plan, name):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(gw.UserError, match=r"Expected .* to be writable"):
+        RunDirectory.create(tmp_path / name, plan)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_default_directories_are_named_by_task_and_never_shared(tmp_path, plan, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = RunDirectory.create(None, plan), RunDirectory.create(None, plan)
+
+    assert first.path.parts[:-1] == ("runs", "toy", "rooms", "cppo")
+    assert second.path.parent == first.path.parent
+    assert second.path != first.path
+
+
+@pytest.mark.parametrize("name", [".", "nowhere"])
+def test_a_directory_without_settings_is_no_run(tmp_path, name):
+    with pytest.raises(gw.UserError, match=r"to be a run directory, which holds a config\.toml"):
+        RunDirectory.open(tmp_path / name)
+
+
+def test_records_are_read_back_as_they_were_written(tmp_path, plan):
+    run = RunDirectory.create(tmp_path, plan)
+    assert run.read_records() == []
+    run.append_records([record(0), record(0, seed=1)])
+    run.append_records([record(3)])
+
+    assert run.read_records() == [record(0), record(0, seed=1), record(3)]
+
+
+def test_records_after_a_checkpoint_are_dropped(tmp_path, plan):
+    run = RunDirectory.create(tmp_path, plan)
+    run.append_records([record(i, seed) for i in (0, 2, 4) for seed in (0, 1)])
+    run.keep_records(up_to_iteration=2)
+
+    assert run.read_records() == [record(0), record(0, 1), record(2), record(2, 1)]
+    run.keep_records(up_to_iteration=-1)
+    assert run.read_records() == []
+
+
+def test_a_line_that_a_crash_left_unfinished_is_dropped(tmp_path, plan):
+    run = RunDirectory.create(tmp_path, plan)
+    run.append_records([record(0), record(2)])
+    with run.metrics.open("a") as handle:
+        handle.write('{"iteration": 4, "see')
+    run.keep_records(up_to_iteration=2)
+    run.append_records([record(4)])
+
+    assert run.read_records() == [record(0), record(2), record(4)]
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    path = tmp_path / "a.json"
+    write_text(path, "old")
+    write_text(path, "new")
+
+    assert path.read_text() == "new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_second_process_cannot_write_the_same_run(tmp_path, plan):
+    run = RunDirectory.create(tmp_path, plan)
+    command = [sys.executable, "-m", "goalward", "train", "--resume", str(tmp_path)]
+    with run.locked():
+        answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    assert answer.returncode == 2
+    assert answer.stderr == f"goalward: Another process is writing '{tmp_path}'; wait for it or choose another --out.\n"
+    assert not run.checkpoints.exists()
+
+
+def test_the_lock_is_free_again_afterwards(tmp_path, plan):
+    run = RunDirectory.create(tmp_path, plan)
+    refused = pytest.raises(gw.UserError, match="Another process is writing")
+    with run.locked(), refused, RunDirectory(tmp_path).locked():
+        pass
+    with run.locked():
+        assert run.config.is_file()
