@@ -10,7 +10,7 @@ from goalward.cli import main
 
 def test_a_run_that_blows_up_stops_and_names_iteration_and_checkpoint(tmp_path, capsys):
     out = tmp_path / "run"
-    settings = {**SETTINGS, "critic_lr": 1e30, "lr_schedule": "constant"}
+    settings = {**SETTINGS, "critic_lr": 1e30}
     with pytest.raises(SystemExit) as exit_info:
         main(["train", "toy/rooms", "--preset", "quick", "--out", str(out), *as_options(settings)])
     shown = capsys.readouterr()

@@ -154,8 +154,9 @@ def advantage(q: jax.Array, v: jax.Array) -> jax.Array:
 
 def masked_mean(x: jax.Array, mask: jax.Array) -> jax.Array:
     """Returns the mean of `x` over the true entries of `mask`, zero if there are none."""
-    weights = mask.astype(jnp.float32)
-    return jnp.sum(x.astype(jnp.float32) * weights) / jnp.maximum(jnp.sum(weights), 1.0)
+    # Selected rather than multiplied: what is left out may be infinite.
+    total = jnp.sum(jnp.where(mask, x.astype(jnp.float32), 0.0))
+    return total / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
 
 
 def _row_logsumexp(logits: jax.Array, allowed: jax.Array) -> jax.Array:

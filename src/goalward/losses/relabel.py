@@ -8,6 +8,8 @@ terminal state is included and the goal achieved before the action is not.
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -34,7 +36,8 @@ def episode_ids(done: jax.Array) -> jax.Array:
 
 def sample_offsets(key: jax.Array, remaining: jax.Array, gamma: float | jax.Array) -> jax.Array:
     """Returns int32 offsets shaped like `remaining`, from the truncated geometric distribution above."""
-    log_gamma = jnp.log(jnp.asarray(gamma, jnp.float32))
+    # A plain number is taken to the logarithm before it is rounded to float32, where 1 - 1e-8 would become 1.
+    log_gamma = jnp.float32(math.log(gamma)) if isinstance(gamma, float) else jnp.log(gamma)
     uniform = jax.random.uniform(key, remaining.shape)
     # Inverse of the distribution function; expm1 and log1p keep gamma = 0.9999 with n = 1 exact in float32.
     beyond = uniform * jnp.expm1(remaining.astype(jnp.float32) * log_gamma)

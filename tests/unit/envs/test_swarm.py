@@ -137,5 +137,7 @@ def test_the_picture_shows_every_agent_in_its_colour(env):
 
 @pytest.mark.parametrize("agents", [1, 0, 2.5])
 def test_numbers_of_agents_out_of_range_are_refused(agents):
-    with pytest.raises(gw.UserError, match=f"num_agents of toy/swarm must be a whole number of at least 2; found {agents}"):
+    with pytest.raises(
+        gw.UserError, match=f"num_agents of toy/swarm must be a whole number of at least 2; found {agents}"
+    ):
         gw.make("toy/swarm", num_agents=agents)

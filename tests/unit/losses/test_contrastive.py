@@ -248,3 +248,7 @@ def test_state_value_and_advantage_worked_out_by_hand():
     v = state_value(q, policy)
     np.testing.assert_allclose(v, [-1.5, 4.0], rtol=1e-6)
     np.testing.assert_allclose(advantage(q[0], v), [0.5, -4.0], rtol=1e-6)
+
+
+def test_a_mean_is_not_touched_by_what_is_left_out():
+    assert masked_mean(jnp.array([1.0, jnp.inf, 3.0]), jnp.array([True, False, True])) == 2.0

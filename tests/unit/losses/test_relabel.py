@@ -176,3 +176,8 @@ def test_shuffled_positives_come_from_other_environments_only():
     own = np.arange(ENVS)[None, None, :, None]
     assert (goals[..., 1] != own).all()
     assert set(goals[:, 0, 0, 0, 1].tolist()) == {1, 2}
+
+
+def test_a_discount_that_float32_rounds_to_one_still_spreads_over_the_episode():
+    offsets = sample_offsets(jax.random.key(0), jnp.full(4096, 50, jnp.int32), 1.0 - 2e-8)
+    assert abs(float(offsets.mean(dtype=jnp.float32)) - 24.5) < 1.0
