@@ -252,7 +252,12 @@ class CPPOLearner:
             obs_stats = update_stats(state.params.obs_stats, rollout.obs)
             state = state.replace(params=state.params._replace(obs_stats=obs_stats))
         state = state.replace(episodes=episodes, key=key, iteration=state.iteration + 1)
-        return state, jax.tree.map(jnp.mean, metrics) | rollout_metrics(rollout)
+        # Of the parameters as they are now: a last update that blew up shows here and not one iteration later.
+        norms = {
+            "policy/param_norm": optax.tree.norm(state.params.policy),
+            "critic/param_norm": optax.tree.norm(state.params.encoders),
+        }
+        return state, jax.tree.map(jnp.mean, metrics) | norms | rollout_metrics(rollout)
 
     def collect(self, state: State, key: jax.Array) -> tuple[Episode, Rollout]:
         """Returns the episodes under way and a rollout of the current policy (Algorithm 1, line 3)."""

@@ -18,6 +18,7 @@ from goalward.envs.base import (
     GoalEnv,
     TimeStep,
     advance_episode,
+    can_render,
     is_over,
     start_episode,
 )
@@ -40,7 +41,7 @@ def check_env(env: GoalEnv) -> None:
 
 def find_problems(env: GoalEnv) -> list[str]:
     """Returns a sentence for each violation. Later stages build on earlier ones: the first that fails is the last."""
-    for stage in (_spec_problems, _call_problems, _shape_problems, _episode_problems):
+    for stage in (_spec_problems, _call_problems, _shape_problems, _episode_problems, _picture_problems):
         problems = list(stage(env))
         if problems:
             return problems
@@ -173,6 +174,22 @@ def _episode_problems(env: GoalEnv) -> Iterator[str]:
         yield (
             f"`step` must end an episode within `spec.max_steps` = {env.spec.max_steps} steps by `terminated` or "
             "`truncated`; found one that goes on. Leave `truncated` out to have it done for you."
+        )
+
+
+def _picture_problems(env: GoalEnv) -> Iterator[str]:
+    if not can_render(env):
+        return
+    state, _ = env.reset(jax.random.key(0))
+    try:
+        image = np.asarray(env.render(state))  # type: ignore[attr-defined]
+    except Exception as error:
+        yield f"`render(state)` must return a picture as NumPy; it raised {_brief(error)}."
+        return
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        yield (
+            "`render(state)` must return uint8 of shape (height, width, 3); "
+            f"found {image.dtype} of shape {image.shape}."
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 
 from goalward.errors import UserError
@@ -45,7 +46,7 @@ class Checkpoints:
             return
         arguments = ocp.args.Composite(
             state=ocp.args.StandardSave(_keys_to_data(state)),
-            progress=ocp.args.JsonSave({"format": FORMAT, **progress}),
+            progress=ocp.args.JsonSave({"format": FORMAT, "layout": _layout(state), **progress}),
         )
         self._manager.save(iteration, args=arguments)
 
@@ -67,28 +68,37 @@ class Checkpoints:
             progress = self._manager.restore(iteration, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
             progress = dict(progress["progress"])
         except (KeyError, OSError, ValueError, TypeError) as error:
-            raise UserError(
-                f"The checkpoint {self._path / str(iteration)} is damaged; delete it to use an older one."
-            ) from error
+            raise UserError(f"The checkpoint {where} is damaged; delete it to use an older one.") from error
         if progress.get("format") != FORMAT:
             raise UserError(
                 f"Expected a checkpoint of format {FORMAT}; found format {progress.get('format')}. "
                 "Use the version of goalward that wrote it, named in versions.json."
+            )
+        # Compared here and not by Orbax, whose failed reads go on in the background and complain when Python exits.
+        if progress.get("layout") != _layout(like):
+            raise UserError(
+                f"The checkpoint {where} does not fit the networks and the environment that it is to be used with; "
+                "give the environment and the modules that the run was trained with."
             )
         try:
             restored = self._manager.restore(
                 iteration, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
             )["state"]
         except (KeyError, OSError, ValueError, TypeError) as error:
-            raise UserError(
-                f"The checkpoint {where} does not fit the networks and the environment that it is to be used with, or "
-                "is damaged; give the environment and the modules that the run was trained with."
-            ) from error
-        return jax.tree.map(_data_to_key, restored, like), progress
+            raise UserError(f"The checkpoint {where} is damaged; delete it to use an older one.") from error
+        # Orbax ties arrays to a device, which makes the compiled program another one than that of the run so far.
+        free = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), restored)
+        return jax.tree.map(_data_to_key, free, like), progress
 
     def close(self) -> None:
         """Releases the threads that Orbax holds."""
         self._manager.close()
+
+
+def _layout(tree: Any) -> dict[str, str]:
+    """Returns the type and the shape of every array, by its place."""
+    leaves = jax.tree.leaves_with_path(jax.eval_shape(_keys_to_data, tree))
+    return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
 
 def _is_key(x: Any) -> bool:

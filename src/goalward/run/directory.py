@@ -39,18 +39,23 @@ class RunDirectory:
         """Returns a new directory with the settings in it; raises if `out` is in use or cannot be written."""
         path = Path(out) if out is not None else _default_path(plan)
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise UserError(
-                    f"Expected --out to name a new or empty directory; '{path}' is in use. "
-                    f"Choose another name, or go on with that run: goalward train --resume {path}"
-                )
-            path.mkdir(parents=True, exist_ok=True)
-            run = cls(path)
-            run.config.write_text(plan.to_toml(), encoding="utf-8")
+            taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+            if not taken:
+                path.mkdir(parents=True, exist_ok=True)
+                run = cls(path)
+                with run.config.open("x", encoding="utf-8") as handle:  # of two processes one succeeds
+                    handle.write(plan.to_toml())
+        except FileExistsError:
+            taken = True
         except OSError as error:
             raise UserError(
                 f"Expected '{path}' to be writable; {error.strerror or error}. Choose another --out."
             ) from error
+        if taken:
+            raise UserError(
+                f"Expected --out to name a new or empty directory; '{path}' is in use. "
+                f"Choose another name, or go on with that run: goalward train --resume {path}"
+            )
         write_json(run.versions, versions())
         return run
 

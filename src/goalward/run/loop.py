@@ -18,7 +18,7 @@ from goalward.errors import GoalwardError
 from goalward.evaluate.records import marl_eval_layout
 from goalward.evaluate.schedule import evaluation_iterations
 from goalward.run.checkpoint import Checkpoints
-from goalward.run.config import Plan
+from goalward.run.config import Plan, is_registered
 from goalward.run.directory import RunDirectory, write_json
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.media import save_episodes
@@ -87,10 +87,16 @@ class Training:
 
     def run(self) -> Run:
         """Returns the finished run."""
-        self._announce()
-        checkpoints = Checkpoints(self.directory.checkpoints, self.plan.run.keep_checkpoints)
-        with checkpoints as self.checkpoints, catch_interrupts() as interrupted:
-            state = self._first_or_newest_state()
+        try:
+            with Checkpoints(self.directory.checkpoints, self.plan.run.keep_checkpoints) as self.checkpoints:
+                self._announce()
+                return self._finish(self._train(self._first_or_newest_state()))
+        except KeyboardInterrupt:
+            raise self._interrupted("everything up to the last checkpoint is saved") from None
+
+    def _train(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Returns the state after the last iteration, evaluated."""
+        with catch_interrupts() as interrupted:
             with self.reporter.compiling("training"):
                 advance = self.program.advance.lower(state["learner"], jnp.int32(1)).compile()
             if self._evaluation_is_due():
@@ -102,14 +108,10 @@ class Training:
                         state = self._evaluate(state)
                     if interrupted.is_set():
                         self._save(state)
-                        raise Interrupted(
-                            f"Stopped after iteration {self.progress.iteration}; everything is saved. "
-                            f"Go on with: goalward train {self._own_task()}--resume {self.directory.path}"
-                        )
+                        raise self._interrupted("everything is saved")
                     if self.progress.iteration == self.plan.num_iterations:
-                        break
+                        return state
                     state = self._iterate(advance, state)
-        return self._finish(state)
 
     def _announce(self) -> None:
         plan, run = self.plan, self.plan.run
@@ -252,8 +254,12 @@ class Training:
         self.reporter.say(f"Done in {time.perf_counter() - self.started:.0f} s: {self.directory.path}")
         return Run(self.directory.path, self.plan, records, final, policies)
 
-    def _own_task(self) -> str:
-        return f"{self.plan.run.task} " if ":" in self.plan.run.task else ""
+    def _interrupted(self, what: str) -> Interrupted:
+        own_task = "" if is_registered(self.plan.run.task) else f"{self.plan.run.task} "
+        return Interrupted(
+            f"Stopped after iteration {self.progress.iteration}; {what}. "
+            f"Go on with: goalward train {own_task}--resume {self.directory.path}"
+        )
 
 
 def _per_seed(evaluation: Evaluation) -> list[dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,19 @@ _FRAME_MS = 110
 
 def save_episodes(path: Path, env: GoalEnv, policy: Policy, key: jax.Array, num_episodes: int) -> None:
     """Writes an animation of sampled episodes side by side; a green frame means solved, an orange one not."""
-    films = [film_episode(env, policy, k) for k in jax.random.split(key, num_episodes)]
+    path.parent.mkdir(parents=True, exist_ok=True)  # first: a place that cannot be written should cost no time
+    act, advance = jax.jit(policy.act), jax.jit(partial(advance_episode, env))
+    films = [film_episode(env, act, advance, k) for k in jax.random.split(key, num_episodes)]
     length = max(len(film) for film in films)
     films = [film + [film[-1]] * (length + _HOLD - len(film)) for film in films]
     columns = min(3, num_episodes)
     frames = [Image.fromarray(_mosaic([film[t] for film in films], columns)) for t in range(length + _HOLD)]
-    path.parent.mkdir(parents=True, exist_ok=True)
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=_FRAME_MS, loop=0)
 
 
-def film_episode(env: GoalEnv, policy: Policy, key: jax.Array) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
-    """Returns the frames of one sampled episode."""
+def film_episode(env: GoalEnv, act: Any, advance: Any, key: jax.Array) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """Returns the frames of one sampled episode; `act` and `advance` come compiled, once for all episodes."""
     key_start, key_run = jax.random.split(key)
-    act = jax.jit(policy.act)
-    advance = jax.jit(lambda key, episode, action: advance_episode(env, key, episode, action))
     episode = start_episode(env, key_start)
     frames = [_framed(render(env, episode.state), None)]
     for time in range(env.spec.max_steps):

@@ -70,6 +70,12 @@ def stepping(change):
     return Changed()
 
 
+def drawing(render):
+    env = Walk()
+    env.render = render
+    return env
+
+
 def without(name):
     class Missing(Walk):
         pass
@@ -242,6 +248,11 @@ VIOLATIONS = {
         DrawsTargetOutsideTheKey,
         ["`reset`", "function of its key alone", "different results"],
     ),
+    "a picture in floats": (
+        lambda: drawing(lambda state: np.zeros((4, 4, 3))),
+        ["`render(state)`", "uint8 of shape (height, width, 3)", "found float64 of shape (4, 4, 3)"],
+    ),
+    "a picture that fails": (lambda: drawing(fail), ["`render(state)`", "ValueError: the simulator is not running"]),
     "a counter in step": (CountsInStep, ["`step`", "function of its arguments alone", "different results"]),
 }
 
@@ -299,6 +310,17 @@ def test_a_state_may_hold_a_random_key():
             return {**moved, "key": key_next}, self.look(moved)
 
     assert find_problems(Noisy()) == []
+
+
+def test_functions_that_are_made_anew_in_every_call_are_no_impurity():
+    def change(step, _):
+        double = jax.custom_jvp(lambda x: 2.0 * x)
+        double.defjvps(lambda tangent, _, x: 2.0 * tangent)
+        shape = jax.ShapeDtypeStruct(step.obs.shape, step.obs.dtype)
+        looked_up = jax.pure_callback(lambda x: np.asarray(x), shape, step.obs, vmap_method="sequential")
+        return step._replace(obs=double(jax.nn.silu(looked_up)))
+
+    assert find_problems(showing(change)) == []
 
 
 def test_a_flag_may_be_a_plain_bool():
