@@ -1,6 +1,10 @@
 """Strict arithmetic and one compilation cache for all tests."""
 
+import os
 from pathlib import Path
+
+# Most of the tests' time is compilation, and code that runs once need not be optimised. Read when jax starts.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
 
 import jax
 import pytest
@@ -16,9 +20,3 @@ def strict_dtypes():
     """Silent dtype changes are errors too; optax's Adam cannot run under this, so it is not for whole training runs."""
     with jax.numpy_dtype_promotion("strict"):
         yield
-
-
-@pytest.fixture(autouse=True)
-def doctest_tmp_path(doctest_namespace, tmp_path):
-    """Examples in docstrings write to `tmp_path`."""
-    doctest_namespace["tmp_path"] = tmp_path

@@ -1,8 +1,10 @@
 """Trains agents to reach goals without a reward function.
 
 >>> import goalward as gw
->>> run = gw.train("toy/rooms", preset="quick", out=tmp_path / "run")
->>> policy = gw.load(run.path)
+>>> gw.make("toy/maze").spec.action_space
+Box(low=(-1.0, -1.0), high=(1.0, 1.0))
+
+`goalward.train` trains, `goalward.load` brings a trained policy back; the README shows both.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def learned_win_rates(env, *, num_seeds=3, **settings):
         return wins[-NUM_COUNTED:].sum() / episodes[-NUM_COUNTED:].sum()
 
     # These programs run for a second and would compile for ten with all optimisations.
-    train = jax.jit(jax.vmap(one_seed), compiler_options={"xla_backend_optimization_level": 0})
+    train = jax.jit(jax.vmap(one_seed))
     win_rates = np.asarray(train(jax.random.split(jax.random.key(0), num_seeds)))
     print(f"{env.spec.name}, {env.spec.num_agents} agents, {settings}: {win_rates.round(3)}")
     return win_rates

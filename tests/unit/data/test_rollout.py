@@ -1,7 +1,5 @@
 """Rollouts: every recorded step against a replay, and what happens between two episodes."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +11,6 @@ from goalward.envs.base import EnvSpec, TimeStep
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-# Big programs that run once: compiling them with all optimisations would take longer than these save.
-quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 ENVS, STEPS, LIMIT = 5, 20, 4
 
@@ -62,7 +58,7 @@ def ladder():
     """Returns two rollouts, one the continuation of the other."""
     env = Ladder()
 
-    @quick_jit
+    @jax.jit
     def start(key):
         key_start, key_first, key_second = jax.random.split(key, 3)
         episodes = start_episodes(env, key_start, ENVS)
@@ -135,7 +131,7 @@ def routing():
         num_envs=4, rollout_length=14, batch_size=8, hidden_sizes=(16,), repr_dim=8, policy_last_scale=1.0
     ).bind(env, 1)
 
-    @quick_jit
+    @jax.jit
     def start(key):
         key_init, key_collect = jax.random.split(key)
         state = learner.init(key_init)
@@ -177,7 +173,7 @@ def test_routing_agents_are_active_until_they_stand_on_their_goal(routing):
 
 def test_stored_policy_and_actions_are_those_of_the_parameters(routing):
     learner, params, rollout = routing
-    outputs = quick_jit(learner.actor.outputs)(params.policy, params.obs_stats, rollout.obs, rollout.goal)
+    outputs = jax.jit(learner.actor.outputs)(params.policy, params.obs_stats, rollout.obs, rollout.goal)
     np.testing.assert_allclose(outputs, rollout.policy_outputs, atol=1e-5)
     log_prob = np.asarray(learner.head.log_prob(rollout.policy_outputs, rollout.action_mask, rollout.action))
     for index in np.ndindex(log_prob.shape):
@@ -195,7 +191,7 @@ def test_maze_shows_the_terminal_position_and_then_a_fresh_episode():
         action = jnp.clip(5.0 * (goal - obs[..., :2]), -1.0, 1.0)
         return jnp.zeros((*obs.shape[:-1], 4)), jnp.arctanh(0.999 * action), action
 
-    @quick_jit
+    @jax.jit
     def start(key):
         key_start, key_run = jax.random.split(key)
         return collect(env, straight_to_the_goal, key_run, start_episodes(env, key_start, 6), 21)[1]

@@ -1,7 +1,6 @@
 """Whole episodes: each one that is started counts once."""
 
 import math
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +14,6 @@ from goalward.evaluate.episodes import run_episodes, uniform_policy
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-# Big programs that run once: compiling them with all optimisations would take longer than these save.
-quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 SHORT, LONG, SHARE_SHORT = 2, 9, 0.3
 EPISODES = 2_000
@@ -73,7 +70,7 @@ def always_two(key, obs, goal, mask):
 
 @pytest.fixture(scope="module")
 def results():
-    found = quick_jit(lambda key: run_episodes(ShortIsWon(), always_two, key, EPISODES))(jax.random.key(0))
+    found = jax.jit(lambda key: run_episodes(ShortIsWon(), always_two, key, EPISODES))(jax.random.key(0))
     return jax.tree.map(np.asarray, found)
 
 
@@ -93,7 +90,7 @@ def test_counting_what_ends_within_a_window_would_overrate_the_policy():
         action = always_two(key, obs, goal, mask)
         return action, action, action
 
-    @quick_jit
+    @jax.jit
     def window(key):
         key_start, key_run = jax.random.split(key)
         return collect(env, act, key_run, start_episodes(env, key_start, EPISODES), 12)[1]
@@ -112,7 +109,7 @@ def test_lengths_and_returns_are_exact_and_end_with_the_episode(results):
 
 
 def test_an_episode_that_never_ends_is_cut_at_the_limit_and_not_won():
-    found = quick_jit(lambda key: run_episodes(NeverOver(), always_two, key, 3))(jax.random.key(0))
+    found = jax.jit(lambda key: run_episodes(NeverOver(), always_two, key, 3))(jax.random.key(0))
     np.testing.assert_array_equal(found.length, [20] * 3)
     assert not found.success.any()
 

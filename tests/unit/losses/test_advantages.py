@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -17,8 +16,6 @@ from goalward.algos.cppo import CPPOLearner, Encoders, Steps
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
-# Big programs that run once: compiling them with all optimisations would take longer than these save.
-quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 SMALL = dict(hidden_sizes=(16,), repr_dim=8, policy_last_scale=1.0)
 
 
@@ -35,7 +32,7 @@ def discrete():
     env = gw.make("toy/routing", size=3, num_agents=2, max_steps=6)
     learner = gw.CPPO(num_envs=4, rollout_length=14, batch_size=8, **SMALL).bind(env, 1)
 
-    @quick_jit
+    @jax.jit
     def start(key):
         key_init, key_collect, key_relabel = jax.random.split(key, 3)
         state = learner.init(key_init)
@@ -43,7 +40,7 @@ def discrete():
         return state.params.encoders, rollout, learner.relabel(state.params, rollout, key_relabel)
 
     encoders, rollout, steps = start(jax.random.key(0))
-    return Case(learner, encoders, steps, quick_jit(learner.advantages)), rollout
+    return Case(learner, encoders, steps, jax.jit(learner.advantages)), rollout
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +69,18 @@ def continuous():
         episode=jnp.arange(6),
     )
 
-    @quick_jit
+    @jax.jit
     def start(key):
         return Encoders(learner.networks.phi.init(key, obs, action), learner.networks.psi.init(key, goal))
 
-    return Case(learner, start(jax.random.key(0)), steps, quick_jit(learner.advantages))
+    return Case(learner, start(jax.random.key(0)), steps, jax.jit(learner.advantages))
 
 
 def row_q(case):
     """Returns a function from one observation, action and goal to Q, equation 6."""
     networks, encoders = case.learner.networks, case.encoders
 
-    @quick_jit
+    @jax.jit
     def represent(obs, action, goal):
         return networks.phi.apply(encoders.phi, obs, action), networks.psi.apply(encoders.psi, goal)
 
@@ -177,11 +174,11 @@ def test_continuous_value_lies_within_four_standard_errors_of_quadrature(continu
     grid = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), -1).reshape(-1, 2)
     grid_weights = np.outer(weights, weights).reshape(-1)
 
-    @quick_jit
+    @jax.jit
     def phi_of_many(obs, actions):
         return networks.phi.apply(encoders.phi, jnp.broadcast_to(obs, (len(actions), obs.shape[0])), actions)
 
-    psi_of_one = quick_jit(lambda goal: networks.psi.apply(encoders.psi, goal))
+    psi_of_one = jax.jit(lambda goal: networks.psi.apply(encoders.psi, goal))
     q_row = row_q(continuous)
     share = (config.initial_log_std - config.min_log_std) / (config.max_log_std - config.min_log_std)
     values = []

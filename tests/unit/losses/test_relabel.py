@@ -1,7 +1,5 @@
 """Hindsight goals: where they come from, and how often."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +15,6 @@ from goalward.nets.normalise import init_stats
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-# Big programs that run once: compiling them with all optimisations would take longer than these save.
-quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 STEPS, ENVS, AGENTS = 12, 3, 2
 DRAWS = 512
@@ -41,7 +37,7 @@ def layout_numbers(done):
     return remaining_steps(done), episode_ids(done)
 
 
-@quick_jit
+@jax.jit
 def many_future_goals(next_achieved, done):
     keys = jax.random.split(jax.random.key(7), DRAWS)
     return jax.vmap(lambda key: sample_future_goals(key, next_achieved, done, 0.9))(keys)
@@ -158,7 +154,7 @@ def relabelled(positives, num_draws=200):
         obs_stats = init_stats(obs_dim)
 
     keys = jax.random.split(jax.random.key(0), num_draws)
-    steps = quick_jit(jax.vmap(lambda key: learner.relabel(OnlyStats, rollout, key)))(keys)
+    steps = jax.jit(jax.vmap(lambda key: learner.relabel(OnlyStats, rollout, key)))(keys)
     goals = np.asarray(steps.future_goal).astype(int).reshape(num_draws, STEPS, ENVS, AGENTS, 2)
     return goals, np.asarray(steps.active[0]).reshape(STEPS, ENVS, AGENTS), rollout
 

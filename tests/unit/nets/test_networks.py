@@ -1,7 +1,5 @@
 """Networks: the forward pass against NumPy, types, and the scale of the policy's first outputs."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +21,7 @@ def inputs(*shape, seed=0):
 def init_and_apply(module, *arguments):
     """Returns the module's own initial parameters, and its outputs."""
 
-    @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    @jax.jit
     def both(key):
         params = module.init(key, *arguments)
         return params, apply(module, params, *arguments)
