@@ -117,7 +117,7 @@ def versions() -> dict[str, Any]:
         "packages": {name: _package_version(name) for name in _PACKAGES},
         "commit": _commit(),
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "devices": [device.device_kind for device in jax.devices()],
         "cpu_count": os.cpu_count(),
     }
@@ -154,16 +154,17 @@ def _package_version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Returns the commit of the checkout that the package runs from, None for an installed one."""
-    try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except OSError:
-        return None
-    return answer.stdout.strip() or None
+    """Returns the commit of the checkout that the package runs from, None if it is not run from one."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(
+                ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return answer.stdout.strip() if answer.returncode == 0 else None
+
+    # A package installed below some other project's checkout has no commit of its own.
+    is_tracked = git("ls-files", "--error-unmatch", Path(__file__).name) is not None
+    return git("rev-parse", "--verify", "HEAD") if is_tracked else None
