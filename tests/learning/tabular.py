@@ -89,7 +89,7 @@ def init_networks(keys, setting):
     return jax.vmap(lambda key: (phi_net.init(key, state, action), psi_net.init(key, state)))(keys)
 
 
-@partial(jax.jit, static_argnames=("loss", "setting"))
+@partial(jax.jit, static_argnames=("loss", "setting"), compiler_options={"xla_backend_optimization_level": 3})
 def learn_energies(keys, params, mdps, coef, *, loss, setting):
     """Returns [seeds, S, A, G], the energies of critics trained side by side."""
     phi_net, psi_net = setting.networks
