@@ -92,7 +92,7 @@ def train(options: argparse.Namespace) -> None:
         resume(options.resume, env=options.task, show_progress=True)
         return
     settings = dict(parse_setting(text) for text in options.set)
-    train(options.task or DEFAULT_TASK, settings=settings, show_progress=True, **given)
+    train(DEFAULT_TASK if options.task is None else options.task, settings=settings, show_progress=True, **given)
 
 
 def evaluate(options: argparse.Namespace) -> None:

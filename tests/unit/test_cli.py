@@ -132,7 +132,7 @@ def test_a_directory_in_use_is_refused_and_left_alone(goalward, tmp_path):
     (tmp_path / "used" / "thesis.txt").write_text("precious")
     answer = goalward("train", "--out", "used", *TINY)
 
-    assert_explained(answer, tmp_path, ["used", "in use", "goalward train --resume used"], files=["used"])
+    assert_explained(answer, tmp_path, ["used", "in use", "Choose another name."], files=["used"])
     assert [path.name for path in (tmp_path / "used").iterdir()] == ["thesis.txt"]
 
 

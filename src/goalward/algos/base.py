@@ -24,15 +24,6 @@ Metrics = dict[str, jax.Array]
 ALGORITHMS: dict[str, str] = {"cppo": "goalward.algos.cppo:CPPO"}
 
 
-class LearnerState(Protocol):
-    """The part of a learner's state that others read."""
-
-    @property
-    def params(self) -> Any:
-        """What `Learner.act` needs."""
-        ...
-
-
 class Learner(Protocol):
     """An algorithm bound to one environment."""
 
@@ -71,6 +62,16 @@ class AlgorithmConfig:
 
     def validate(self) -> None:
         """Raises `UserError` for values that do not go together; single fields are checked by their types."""
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether networks were passed as modules, which are no part of the saved settings."""
+        return False
+
+    def with_modules_of(self, other: Any) -> Self:
+        """Returns these settings with the modules of others."""
+        del other
+        return self
 
     def resolve(self, spec: EnvSpec) -> Self:
         """Returns the settings with every value that depends on the environment filled in."""

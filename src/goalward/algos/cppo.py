@@ -36,7 +36,7 @@ from goalward.losses.policy import clipped_surrogate, normalise_advantage
 from goalward.losses.relabel import episode_ids, sample_future_goals
 from goalward.nets.actor import Actor
 from goalward.nets.heads import make_head
-from goalward.nets.mlp import Activation, Networks, Precision, apply, make_networks
+from goalward.nets.mlp import Activation, Networks, Precision, apply, check_networks, make_networks
 from goalward.nets.normalise import RunningStats, init_stats, update_stats
 
 
@@ -93,6 +93,12 @@ class CPPO(AlgorithmConfig):
 
     def validate(self) -> None:
         """Raises `UserError` for values that do not go together."""
+        if self.lr_schedule != "constant" and self.lr_end > min(self.actor_lr, self.critic_lr):
+            raise UserError(
+                f"lr_end must not exceed actor_lr {self.actor_lr} and critic_lr {self.critic_lr}; found {self.lr_end}."
+            )
+        if self.networks is not None and not isinstance(self.networks, Networks):
+            raise UserError(f"networks must be goalward.Networks(policy, phi, psi); found {self.networks!r}.")
         if any(size < 1 for size in self.hidden_sizes):
             raise UserError(f"hidden_sizes must all be at least 1; found {self.hidden_sizes}.")
         if not self.min_log_std < self.initial_log_std < self.max_log_std:
@@ -111,6 +117,15 @@ class CPPO(AlgorithmConfig):
                 f"batch_size must divide num_envs x rollout_length = {self.num_envs} x {self.rollout_length} = "
                 f"{steps}; found {self.batch_size}, the nearest that does is {nearest}."
             )
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether `networks` were passed."""
+        return self.networks is not None
+
+    def with_modules_of(self, other: Any) -> Self:
+        """Returns these settings with the `networks` of others."""
+        return replace(self, networks=other.networks)
 
     def resolve(self, spec: EnvSpec) -> Self:
         """Returns the settings with the entropy coefficient that suits the action space."""
@@ -215,6 +230,7 @@ class CPPOLearner:
         obs = self.actor.observe(obs_stats, episodes.step.obs)
         goal = episodes.step.goal
         action = jnp.zeros((*obs.shape[:-1], spec.action_space.size))
+        check_networks(self.networks, obs, goal, action, self.head.num_outputs)
         params = Params(
             policy=self.networks.policy.init(key_policy, obs, goal),
             encoders=Encoders(
@@ -236,14 +252,15 @@ class CPPOLearner:
         key, key_collect, key_relabel, key_epochs = jax.random.split(state.key, 4)
         episodes, rollout = self.collect(state, key_collect)
         steps = self.relabel(state.params, rollout, key_relabel)
-        encoders_before = state.params.encoders
+        judged = None
+        if self.config.advantage_order == "before_critic":
+            key_epochs, key_before = jax.random.split(key_epochs)
+            judged = self.advantages(state.params.encoders, steps, key_before)
 
         def epoch(state: State, key: jax.Array) -> tuple[State, Metrics]:
             key_critic, key_value, key_policy = jax.random.split(key, 3)
             state, critic_metrics = self.update_encoders(state, steps, key_critic)
-            before = self.config.advantage_order == "before_critic"
-            judge = encoders_before if before else state.params.encoders
-            adv, value_metrics = self.advantages(judge, steps, key_value)
+            adv, value_metrics = judged or self.advantages(state.params.encoders, steps, key_value)
             state, policy_metrics = self.update_policy(state, steps, adv, key_policy)
             return state, critic_metrics | value_metrics | policy_metrics
 

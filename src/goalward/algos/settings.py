@@ -45,6 +45,8 @@ def check_fields(config: Any) -> None:
     """Brings a dataclass's fields into their types; raises `UserError` for the first value that is not allowed."""
     for name, hint in field_types(type(config)).items():
         value, kind = getattr(config, name), _without_none(hint)
+        if value is None and kind is hint:
+            raise UserError(f"{name} must have a value; found None.")
         if not isinstance(value, bool | int | float | str | list | tuple | np.generic):
             continue
         value = _coerce(name, value.item() if isinstance(value, np.generic) else value, kind)

@@ -150,15 +150,20 @@ def _make_from_reference(reference: str, *, goal: Any, reward: Any, arguments: d
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a user's module raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever a user's module raises while it is imported
         raise UserError(
             f"Expected '{reference}' to name an importable module and a factory in it; importing '{module_name}' "
             f"failed with {type(error).__name__}: {error}."
         ) from error
     factory = getattr(module, attribute, None)
-    if not callable(factory):
-        public = [name for name in vars(module) if not name.startswith("_")]
+    if factory is None:
+        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         raise unknown_name(f"factory in module '{module_name}':", attribute, public)
+    if not callable(factory):
+        raise UserError(
+            f"Expected '{reference}' to name a function or a class that makes an environment; "
+            f"found {type(factory).__name__}."
+        )
     for name, value in (("goal", goal), ("reward", reward)):
         if value is not None:
             arguments[name] = value

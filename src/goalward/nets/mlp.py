@@ -10,6 +10,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from goalward.errors import UserError
+
 Activation = Literal["swish", "relu", "tanh", "gelu"]
 Precision = Literal["float32", "bfloat16"]
 
@@ -77,6 +79,22 @@ def apply(module: nn.Module, params: Any, *inputs: jax.Array) -> jax.Array:
     """Returns the module's output; Flax leaves its type open."""
     outputs: Any = module.apply(params, *inputs)
     return outputs
+
+
+def check_networks(networks: Networks, obs: jax.Array, goal: jax.Array, action: jax.Array, num_outputs: int) -> None:
+    """Raises `UserError` if modules do not return what is read from them; broadcasting would hide it."""
+
+    def shape_of(module: nn.Module, *inputs: jax.Array) -> tuple[int, ...]:
+        shapes: Any = jax.eval_shape(lambda key: module.init_with_output(key, *inputs)[0], jax.random.key(0))
+        return tuple(shapes.shape)
+
+    rows = obs.shape[:-1]
+    policy = shape_of(networks.policy, obs, goal)
+    phi, psi = shape_of(networks.phi, obs, action), shape_of(networks.psi, goal)
+    if policy != (*rows, num_outputs):
+        raise UserError(f"The policy network must return {num_outputs} numbers per agent; found the shape {policy}.")
+    if phi != psi or phi[:-1] != rows:
+        raise UserError(f"phi and psi must return one representation per agent of one size; found {phi} and {psi}.")
 
 
 def make_networks(

@@ -23,7 +23,7 @@ from goalward.errors import UserError, unknown_name
 
 MAX_ITERATIONS = 2**31 - 1  # what the counter in a learner's state can hold
 
-# Task of a run whose environment is an object of the caller's, which no name can bring back.
+# Stands for an environment, a goal or a reward that is an object of the caller's, which no name can bring back.
 PYTHON_OBJECT = "python"
 
 
@@ -43,6 +43,7 @@ class RunConfig:
     eval_episodes: Count = 2048  # whole episodes per evaluation and seed
     absolute_factor: CountOrZero = 10  # the best policy is evaluated on this many times the episodes at the end; 0: not
     keep_checkpoints: Count = 2
+    own_modules: bool = False  # whether networks were passed as modules, which no file can hold
     render_episodes: CountOrZero = 6  # episodes in the picture that is made at the end; 0: none
     # Arguments of the environment's constructor; a table of its own in a file.
     env: dict[str, Any] = field(default_factory=dict, metadata={"python_only": True})
@@ -88,9 +89,16 @@ class Plan:
         was called with are kept, so that it can be made again.
         """
         if is_registered(self.run.task):
-            goal, reward = env.spec.goal_name, env.spec.reward_name
-        goal, reward = (name if isinstance(name, str) else None for name in (goal, reward))
-        return Plan(dataclasses.replace(self.run, goal=goal, reward=reward), self.algo.resolve(env.spec))
+            goal, reward = goal or env.spec.goal_name, reward or env.spec.reward_name
+        names = (name if name is None or isinstance(name, str) else PYTHON_OBJECT for name in (goal, reward))
+        goal, reward = names
+        algo = self.algo.resolve(env.spec)
+        return Plan(dataclasses.replace(self.run, goal=goal, reward=reward, own_modules=algo.has_modules), algo)
+
+    @property
+    def is_reproducible(self) -> bool:
+        """Whether the text alone brings the run back: no object or module of the caller's takes part."""
+        return PYTHON_OBJECT not in (self.run.task, self.run.goal, self.run.reward) and not self.run.own_modules
 
     def to_toml(self) -> str:
         """Returns the plan as text that `from_toml` reads."""
@@ -134,6 +142,8 @@ def make_plan(
         settings: further `key=value` settings, of the run, the algorithm or (`env.size`) the environment.
 
     """
+    if not isinstance(algo, str | AlgorithmConfig):
+        raise UserError(f"Expected algo to be a name or settings such as goalward.CPPO(clip=0.1); found {algo!r}.")
     name = algo if isinstance(algo, str) else algo.name
     config_class = algorithm_class(name)
     preset_name, tables = load_preset(preset, task)
@@ -144,13 +154,9 @@ def make_plan(
     given = {key: value for key, value in (run or {}).items() if value is not None}
     run_values |= coerce_fields(RunConfig, given, "the arguments")
 
-    run_fields = set(field_types(RunConfig)) - {"task", "algo", "preset", "goal", "reward"}
+    run_fields = set(field_types(RunConfig)) - {"task", "algo", "preset", "goal", "reward", "own_modules"}
     algo_fields = set(field_types(config_class))
     for key, value in (settings or {}).items():
-        if key in ("env.task", "env.goal", "env.reward"):
-            raise UserError(
-                f"'{key}' is no argument of an environment; the task, the goal and the reward have their own."
-            )
         if key.startswith("env."):
             env_values[key.removeprefix("env.")] = value
         elif key in run_fields:
@@ -159,6 +165,12 @@ def make_plan(
             algo_values |= coerce_fields(config_class, {key: value}, "--set")
         else:
             raise unknown_name("setting", key, run_fields | algo_fields)
+
+    for key in ("task", "goal", "reward"):
+        if key in env_values:
+            raise UserError(
+                f"'{key}' is no argument of an environment; the task, the goal and the reward have their own."
+            )
 
     config = RunConfig(task=task, algo=name, preset=preset_name, env=env_values, **run_values)
     base = config_class() if isinstance(algo, str) else algo
@@ -193,7 +205,7 @@ def load_preset(preset: str | None, task: str) -> tuple[str, dict[str, Any]]:
     run = tables.get("run", {})
     # A run's config.toml may serve as a preset; its goal and reward suit its own task only.
     foreign = ("goal", "reward") if run.get("task", task) != task else ()
-    for key in ("task", "algo", "preset", *foreign):
+    for key in ("task", "algo", "preset", "own_modules", *foreign):
         run.pop(key, None)
     return preset, tables
 

@@ -52,9 +52,9 @@ class RunDirectory:
                 f"Expected '{path}' to be writable; {error.strerror or error}. Choose another --out."
             ) from error
         if taken:
+            resume = f", or go on with that run: goalward train --resume {path}" if cls(path).config.is_file() else "."
             raise UserError(
-                f"Expected --out to name a new or empty directory; '{path}' is in use. "
-                f"Choose another name, or go on with that run: goalward train --resume {path}"
+                f"Expected --out to name a new or empty directory; '{path}' is in use. Choose another name{resume}"
             )
         write_json(run.versions, versions())
         return run

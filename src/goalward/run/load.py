@@ -15,7 +15,7 @@ from goalward.run.directory import RunDirectory
 from goalward.run.loop import first_state
 from goalward.run.policy import Policy
 from goalward.run.program import Program
-from goalward.run.train import environment_of
+from goalward.run.train import environment_of, settings_of
 
 _FRESH_EPISODES = 1_000_000  # an evaluation number that no training schedule reaches: episodes of its own
 
@@ -56,12 +56,17 @@ def load_all(
 
 
 def evaluate_run(
-    path: str | Path, *, episodes: int | None = None, greedy: bool = False, env: GoalEnv | str | None = None
+    path: str | Path,
+    *,
+    episodes: int | None = None,
+    greedy: bool = False,
+    env: GoalEnv | str | None = None,
+    algo: AlgorithmConfig | None = None,
 ) -> dict[str, Any]:
     """Returns win rates of a run's newest policies on fresh episodes: `win_rate`, `win_rate_per_seed`, `episodes`."""
     if episodes is not None and episodes < 1:
         raise UserError(f"episodes must be at least 1; found {episodes}.")
-    saved = _Saved(path, env, None)
+    saved = _Saved(path, env, algo)
     count = episodes or saved.plan.run.eval_episodes
     result = jax.device_get(saved.program.evaluate(saved.params, _FRESH_EPISODES, count, greedy=greedy))
     return {
@@ -85,7 +90,7 @@ class _Saved:
         directory = RunDirectory.open(path)
         self.plan = directory.plan()
         self.env = environment_of(self.plan, env)
-        self.learner = (algo or self.plan.algo).bind(self.env, self.plan.num_iterations)
+        self.learner = settings_of(self.plan, algo).bind(self.env, self.plan.num_iterations)
         self.seeds = range(self.plan.run.first_seed, self.plan.run.first_seed + self.plan.run.seeds)
         self.program = Program(self.env, self.learner, self.seeds)
         if not directory.checkpoints.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from goalward.errors import GoalwardError
 from goalward.evaluate.records import marl_eval_layout
 from goalward.evaluate.schedule import evaluation_iterations
 from goalward.run.checkpoint import Checkpoints
-from goalward.run.config import Plan, is_registered
+from goalward.run.config import Plan
 from goalward.run.directory import RunDirectory, write_json
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.media import save_episodes
@@ -116,8 +117,9 @@ class Training:
     def _announce(self) -> None:
         plan, run = self.plan, self.plan.run
         self.reporter.say(plan.to_toml())
+        seeds = "1 seed" if run.seeds == 1 else f"{run.seeds} seeds"
         self.reporter.say(
-            f"{run.seeds} seeds of {run.task} with {run.algo}: {plan.num_iterations:,} iterations x "
+            f"{seeds} of {run.task} with {run.algo}: {plan.num_iterations:,} iterations x "
             f"{plan.algo.steps_per_iteration():,} = {plan.total_steps:,} environment steps per seed "
             f"({run.steps:,} asked for); {len(self.evaluations)} evaluations of {run.eval_episodes:,} episodes."
         )
@@ -248,18 +250,19 @@ class Training:
         ]
         if run.render_episodes and can_render(self.env):
             path = self.directory.media / "episodes.gif"
-            save_episodes(path, self.env, policies[0], jax.random.key(run.first_seed), run.render_episodes)
+            save_episodes(path, self.env, policies[0], self.program.film_key(), run.render_episodes)
             self.reporter.say(f"Episodes of seed {run.first_seed}: {path}")
         self.reporter.finished(final)
         self.reporter.say(f"Done in {time.perf_counter() - self.started:.0f} s: {self.directory.path}")
         return Run(self.directory.path, self.plan, records, final, policies)
 
     def _interrupted(self, what: str) -> Interrupted:
-        own_task = "" if is_registered(self.plan.run.task) else f"{self.plan.run.task} "
-        return Interrupted(
-            f"Stopped after iteration {self.progress.iteration}; {what}. "
-            f"Go on with: goalward train {own_task}--resume {self.directory.path}"
-        )
+        task, path = self.plan.run.task, self.directory.path
+        own_task = f"{task} " if ":" in task else ""
+        command = f"goalward train {own_task}--resume {shlex.quote(str(path))}"
+        if not self.plan.is_reproducible:
+            command = f"goalward.resume({str(path)!r}, env=..., algo=...) with your own environment and modules"
+        return Interrupted(f"Stopped after iteration {self.progress.iteration}; {what}. Go on with: {command}")
 
 
 def _per_seed(evaluation: Evaluation) -> list[dict[str, float]]:

@@ -18,7 +18,7 @@ from goalward.evaluate.episodes import EpisodeResults, run_episodes
 
 KEY_IMPL = "threefry2x32"
 MAX_ITERATIONS_PER_CALL = 64
-_TRAIN, _EVALUATE, _ABSOLUTE = range(3)  # what a seed's key is folded with, one stream each
+_TRAIN, _EVALUATE, _ABSOLUTE, _FILM = range(4)  # what a seed's key is folded with, one stream each
 
 
 class Evaluation(NamedTuple):
@@ -74,6 +74,10 @@ class Program:
             params, self._streams(_ABSOLUTE), num_episodes=num_episodes, greedy=False
         )
         return result
+
+    def film_key(self) -> jax.Array:
+        """Returns the key of the episodes that are shown, from the first seed."""
+        return self._streams(_FILM)[0]
 
     def _evaluate(self, params: Any, keys: jax.Array, *, num_episodes: int, greedy: bool) -> Evaluation:
         def one_seed(params: Any, key: jax.Array) -> EpisodeResults:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from goalward.algos.base import AlgorithmConfig
 from goalward.envs.base import GoalEnv
 from goalward.envs.check import check_env
@@ -59,11 +61,17 @@ def train(
         settings=settings,
     )
     goal, reward = goal or plan.run.goal, reward or plan.run.reward
-    env = make(task, goal=goal, reward=reward, **plan.run.env) if isinstance(task, str) else task
-    if not is_registered(plan.run.task):
+    if isinstance(task, str):
+        env = make(task, goal=goal, reward=reward, **plan.run.env)
+    elif goal or reward or plan.run.env:
+        raise UserError("An environment object has its goal, reward and arguments already; give them when you make it.")
+    else:
+        env = task
+    if not is_registered(plan.run.task) or not all(part is None or isinstance(part, str) for part in (goal, reward)):
         check_env(env)
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
+    jax.eval_shape(learner.init, jax.random.key(0))  # what does not fit together fails here, before anything is written
     directory = RunDirectory.create(out, plan)
     with directory.locked():
         return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
@@ -88,15 +96,24 @@ def resume(
     directory = RunDirectory.open(path)
     plan = directory.plan()
     env = environment_of(plan, env)
-    learner = (algo or plan.algo).bind(env, plan.num_iterations)
+    learner = settings_of(plan, algo).bind(env, plan.num_iterations)
     with directory.locked():
         return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
+
+
+def settings_of(plan: Plan, given: AlgorithmConfig | None) -> AlgorithmConfig:
+    """Returns the settings of a saved run; only modules, which no file holds, are taken from `given`."""
+    if given is not None:
+        return plan.algo.with_modules_of(given)
+    if plan.run.own_modules:
+        raise UserError("The run was trained with networks of your own, which no file holds; pass them again as algo=.")
+    return plan.algo
 
 
 def environment_of(plan: Plan, given: GoalEnv | str | None = None) -> GoalEnv:
     """Returns the environment of a saved run; code that a run directory names is imported only if asked for."""
     task = plan.run.task
-    own = not is_registered(task)
+    own = not is_registered(task) or PYTHON_OBJECT in (plan.run.goal, plan.run.reward)
     if isinstance(given, str) and given != task:
         raise UserError(f"The run was trained on '{task}'; found '{given}'. Give that name or none.")
     if given is None and own:

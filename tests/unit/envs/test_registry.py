@@ -129,7 +129,12 @@ def test_a_factory_gets_the_arguments_and_only_those_that_were_given(own_module)
     assert sys.modules[own_module].made == [{}, {"goal": "near", "size": 3}]
 
 
-@pytest.mark.parametrize("attribute", ["number", "nothing", ""])
+def test_what_makes_nothing_is_refused(own_module):
+    with pytest.raises(gw.UserError, match=f"Expected '{own_module}:number' to name a function or a class.* found int"):
+        gw.make(f"{own_module}:number")
+
+
+@pytest.mark.parametrize("attribute", ["nothing", ""])
 def test_what_is_no_factory_is_refused(own_module, attribute):
     with pytest.raises(gw.UserError, match=f"Unknown factory in module '{own_module}': '{attribute}'"):
         gw.make(f"{own_module}:{attribute}")
