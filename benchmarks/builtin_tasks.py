@@ -21,7 +21,8 @@ import jax
 
 import goalward as gw
 from goalward.envs.registry import TASKS
-from goalward.evaluate.episodes import run_episodes, uniform_policy
+from goalward.envs.uniform import uniform_policy
+from goalward.evaluate.episodes import run_episodes
 from goalward.run.directory import versions
 
 LEARNED = 0.80

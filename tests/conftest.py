@@ -9,6 +9,8 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_opti
 import jax
 import pytest
 
+from goalward.cli import main
+
 # Silent broadcasting is an error in everything the tests run.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".cache" / "jax"))
@@ -20,3 +22,16 @@ def strict_dtypes():
     """Silent dtype changes are errors too; optax's Adam cannot run under this, so it is not for whole training runs."""
     with jax.numpy_dtype_promotion("strict"):
         yield
+
+
+@pytest.fixture
+def goalward(capsys):
+    """Returns a function that runs a command and returns (exit code, output, errors)."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as exit_info:
+            main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        return exit_info.value.code, shown.out, shown.err
+
+    return run

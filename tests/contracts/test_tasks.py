@@ -10,7 +10,7 @@ import pytest
 import goalward as gw
 from goalward.envs.base import Discrete, advance_episode, is_over, start_episode
 from goalward.envs.registry import TASKS
-from goalward.evaluate.episodes import uniform_policy
+from goalward.envs.uniform import uniform_policy
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

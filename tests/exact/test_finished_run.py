@@ -12,20 +12,6 @@ from exact_runs import SETTINGS, records_of
 from PIL import Image
 
 import goalward as gw
-from goalward.cli import main
-
-
-@pytest.fixture
-def goalward(capsys):
-    """Returns a function that runs a command and returns (exit code, output, errors)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as exit_info:
-            main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return exit_info.value.code, shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

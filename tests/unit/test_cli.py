@@ -8,7 +8,6 @@ import sys
 import pytest
 
 import goalward as gw
-from goalward.cli import main
 from goalward.envs.registry import TASKS
 
 # Under these settings a run that slipped through would at least be over soon.
@@ -16,19 +15,10 @@ QUICK = ["--seeds", "1", "--steps", "512", "--set", "num_envs=16", "rollout_leng
 TINY = ["--preset", "quick", "--steps", "512"]
 
 
-@pytest.fixture
-def goalward(tmp_path, monkeypatch, capsys):
-    """Returns a function that runs a command in an empty directory and returns (exit code, output, errors)."""
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as exit_info:
-            main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return exit_info.value.code, shown.out, shown.err
-
-    return run
 
 
 def sentences(text):

@@ -17,40 +17,34 @@ Axes: T time, E environments, N agents, B environment steps in a minibatch, M ac
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
 
-from goalward.algos.base import AlgorithmConfig, Metrics, Schedule, make_optimizer
-from goalward.algos.settings import Count, Fraction, NonNegative, Positive, Range
+from goalward.algos.base import Metrics
+from goalward.algos.on_policy import OnPolicyConfig
+from goalward.algos.settings import Count, Fraction, NonNegative
 from goalward.data.rollout import Rollout, collect, rollout_metrics, start_episodes
-from goalward.envs.base import Discrete, EnvSpec, Episode, GoalEnv
+from goalward.envs.base import Episode, GoalEnv
 from goalward.errors import UserError
 from goalward.losses.contrastive import ENERGIES, advantage, contrastive_loss, masked_mean, state_value
 from goalward.losses.policy import clipped_surrogate, normalise_advantage
 from goalward.losses.relabel import episode_ids, sample_future_goals
 from goalward.nets.actor import Actor
 from goalward.nets.heads import make_head
-from goalward.nets.mlp import Activation, Networks, Precision, apply, check_networks, make_networks
+from goalward.nets.mlp import Networks, apply, check_networks, make_networks
 from goalward.nets.normalise import RunningStats, init_stats, update_stats
 
 
 @dataclass(frozen=True, kw_only=True)
-class CPPO(AlgorithmConfig):
+class CPPO(OnPolicyConfig):
     """Settings of CPPO; the defaults are the paper's discrete column, or ours where it is silent."""
 
     name: ClassVar[str] = "cppo"
-
-    # Scale
-    num_envs: Count = 512  # environments that run in parallel, per seed
-    rollout_length: Count = 128  # steps per environment and iteration
-    batch_size: Annotated[int, Range(low=2)] = 256  # environment steps, with all their agents, per gradient step
-    num_epochs: Count = 1  # passes over a rollout
 
     # Contrastive critic
     critic_loss: Literal["forward", "backward", "symmetric", "binary"] = "forward"  # noise-contrastive loss
@@ -59,64 +53,18 @@ class CPPO(AlgorithmConfig):
     repr_dim: Count = 64  # size of a representation
     gamma: Fraction = 0.99  # discount of the occupancy measure that positives are drawn from
     mask_same_episode: bool = False  # negatives from other episodes only
-    mask_inactive: bool = True  # leave agents whose action does not matter out of both losses
     positives: Literal["future", "shuffled"] = "future"  # "shuffled": from other episodes, a negative control
-
-    # Policy
-    clip: Fraction = 0.2  # range of the probability ratio, 1 - clip to 1 + clip
-    entropy_coef: NonNegative | None = None  # weight of the entropy bonus; None: 0.01 discrete, 0.001 continuous
-    norm_adv: bool = True  # normalise advantages per minibatch
-    adv_std_floor: Positive = 0.01  # smallest standard deviation that advantages are divided by
     advantage_order: Literal["after_critic", "before_critic"] = "after_critic"  # "before_critic": as Algorithm 1
     num_value_samples: Count = 8  # actions drawn to estimate V where they cannot be listed
-    min_log_std: float = -5.0  # bounds of the Gaussian's log-standard deviation
-    max_log_std: float = 1.0
-    initial_log_std: float = 0.0
-
-    # Optimisation
-    actor_lr: Positive = 2.5e-4  # learning rate of the policy
-    critic_lr: Positive = 2.5e-4  # learning rate of the encoders
-    lr_schedule: Schedule = "cosine"
-    lr_end: NonNegative = 1e-7  # learning rate at the end of training, unless constant
-    max_grad_norm: Positive = 0.5  # global norm that gradients are clipped to
-    adam_epsilon: Positive = 1e-5
-
-    # Networks
-    hidden_sizes: tuple[int, ...] = (512, 512, 512, 512)  # widths of the hidden layers, all three networks
-    activation: Activation = "swish"
-    use_layer_norm: bool = True
-    policy_last_scale: NonNegative = 0.01  # scale of the policy's last layer at the start: nearly uniform
-    agent_id: bool = True  # append a one-hot of the agent's index to the observation of a team
-    norm_obs: bool = False  # normalise observations by running statistics
-    precision: Precision = "float32"  # type that layers compute in; parameters stay in float32
     networks: Networks | None = field(default=None, metadata={"python_only": True})  # a user's own modules
 
     def validate(self) -> None:
         """Raises `UserError` for values that do not go together."""
-        if self.lr_schedule != "constant" and self.lr_end > min(self.actor_lr, self.critic_lr):
-            raise UserError(
-                f"lr_end must not exceed actor_lr {self.actor_lr} and critic_lr {self.critic_lr}; found {self.lr_end}."
-            )
+        super().validate()
         if self.networks is not None and not isinstance(self.networks, Networks):
             raise UserError(f"networks must be goalward.Networks(policy, phi, psi); found {self.networks!r}.")
-        if any(size < 1 for size in self.hidden_sizes):
-            raise UserError(f"hidden_sizes must all be at least 1; found {self.hidden_sizes}.")
-        if not self.min_log_std < self.initial_log_std < self.max_log_std:
-            raise UserError(
-                f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}; "
-                f"found {self.initial_log_std}."
-            )
         if self.positives == "shuffled" and self.num_envs < 2:
             raise UserError(f"num_envs must be at least 2 for shuffled positives; found {self.num_envs}.")
-        steps = self.steps_per_iteration()
-        if steps % self.batch_size:
-            small = [size for size in range(1, math.isqrt(steps) + 1) if steps % size == 0]
-            fitting = {size for divisor in small for size in (divisor, steps // divisor)} - {1}
-            nearest = min(fitting, key=lambda size: abs(size - self.batch_size), default=steps)
-            raise UserError(
-                f"batch_size must divide num_envs x rollout_length = {self.num_envs} x {self.rollout_length} = "
-                f"{steps}; found {self.batch_size}, the nearest that does is {nearest}."
-            )
 
     @property
     def has_modules(self) -> bool:
@@ -126,16 +74,6 @@ class CPPO(AlgorithmConfig):
     def with_modules_of(self, other: Any) -> Self:
         """Returns these settings with the `networks` of others."""
         return replace(self, networks=other.networks)
-
-    def resolve(self, spec: EnvSpec) -> Self:
-        """Returns the settings with the entropy coefficient that suits the action space."""
-        if self.entropy_coef is not None:
-            return self
-        return replace(self, entropy_coef=0.01 if isinstance(spec.action_space, Discrete) else 0.001)
-
-    def steps_per_iteration(self) -> int:
-        """Returns the environment steps of one iteration."""
-        return self.num_envs * self.rollout_length
 
     def bind(self, env: GoalEnv, num_iterations: int) -> CPPOLearner:
         """Returns the learner for `env`; learning rates reach their end after `num_iterations`."""
@@ -165,7 +103,6 @@ class State(struct.PyTreeNode):
     encoder_opt: optax.OptState
     episodes: Episode  # [E, ...], under way
     key: jax.Array
-    iteration: jax.Array  # [] int32
 
 
 class Steps(NamedTuple):
@@ -208,18 +145,8 @@ class CPPOLearner:
         self.actor = Actor(
             env.spec, self.networks.policy, self.head, norm_obs=config.norm_obs, agent_id=config.agent_id
         )
-        num_gradient_steps = num_iterations * config.num_epochs * self.num_batches
-        self.policy_optimizer, self.encoder_optimizer = (
-            make_optimizer(
-                learning_rate=rate,
-                end=config.lr_end,
-                schedule=config.lr_schedule,
-                num_steps=num_gradient_steps,
-                max_grad_norm=config.max_grad_norm,
-                epsilon=config.adam_epsilon,
-            )
-            for rate in (config.actor_lr, config.critic_lr)
-        )
+        self.policy_optimizer = config.optimizer(config.actor_lr, num_iterations)
+        self.encoder_optimizer = config.optimizer(config.critic_lr, num_iterations)
 
     def init(self, key: jax.Array) -> State:
         """Returns the state before training."""
@@ -244,7 +171,6 @@ class CPPOLearner:
             encoder_opt=self.encoder_optimizer.init(params.encoders),
             episodes=episodes,
             key=key,
-            iteration=jnp.zeros((), jnp.int32),
         )
 
     def iterate(self, state: State) -> tuple[State, Metrics]:
@@ -268,7 +194,7 @@ class CPPOLearner:
         if self.config.norm_obs:
             obs_stats = update_stats(state.params.obs_stats, rollout.obs)
             state = state.replace(params=state.params._replace(obs_stats=obs_stats))
-        state = state.replace(episodes=episodes, key=key, iteration=state.iteration + 1)
+        state = state.replace(episodes=episodes, key=key)
         # Of the parameters as they are now: a last update that blew up shows here and not one iteration later.
         norms = {
             "policy/param_norm": optax.tree.norm(state.params.policy),

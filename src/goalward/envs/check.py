@@ -22,6 +22,7 @@ from goalward.envs.base import (
     is_over,
     start_episode,
 )
+from goalward.envs.uniform import uniform_policy
 from goalward.errors import UserError
 
 _NUM_EPISODES = 8
@@ -195,8 +196,6 @@ def _picture_problems(env: GoalEnv) -> Iterator[str]:
 
 def _random_episode(env: GoalEnv, key: jax.Array, episode: Episode) -> TimeStep:
     """Returns the time steps [T, ...] of uniformly random actions, standing still once the episode is over."""
-    from goalward.evaluate.episodes import uniform_policy  # evaluation stands above environments
-
     policy = uniform_policy(env)
 
     def one_step(episode: Episode, key: jax.Array) -> tuple[Episode, TimeStep]:

@@ -5,17 +5,14 @@ Running a fixed number of steps and taking the episodes that ended would favour 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from goalward.data.rollout import advance_episodes, select, start_episodes
-from goalward.envs.base import Discrete, Episode, GoalEnv, is_over
-
-# (key, obs [E,N,D], goal [E,N,G], mask [E,N,A]) -> action for the environment
-Policy = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+from goalward.envs.base import Episode, GoalEnv, is_over
+from goalward.envs.uniform import Policy
 
 
 class EpisodeResults(NamedTuple):
@@ -50,17 +47,3 @@ def run_episodes(env: GoalEnv, policy: Policy, key: jax.Array, num_episodes: int
     episodes, ret, _ = jax.lax.while_loop(unfinished, one_step, start)
     step = episodes.step
     return EpisodeResults(is_over(step) & step.success, ret, episodes.elapsed)
-
-
-def uniform_policy(env: GoalEnv) -> Policy:
-    """Returns the policy that draws uniformly from the allowed actions, the yardstick of every task."""
-    space = env.spec.action_space
-
-    def policy(key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array) -> jax.Array:
-        del goal
-        if isinstance(space, Discrete):
-            return jax.random.categorical(key, jnp.where(mask, 0.0, -jnp.inf)).astype(jnp.int32)
-        low, high = jnp.asarray(space.low), jnp.asarray(space.high)
-        return jax.random.uniform(key, (*obs.shape[:-1], space.size), minval=low, maxval=high)
-
-    return policy

@@ -21,7 +21,7 @@ from goalward.algos.settings import Count, CountOrZero, check_fields, coerce_fie
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, unknown_name
 
-MAX_ITERATIONS = 2**31 - 1  # what the counter in a learner's state can hold
+MAX_ITERATIONS = 2**31 - 1  # what the counters of the optimisers can hold
 
 # Stands for an environment, a goal or a reward that is an object of the caller's, which no name can bring back.
 PYTHON_OBJECT = "python"

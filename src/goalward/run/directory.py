@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -37,27 +38,32 @@ class RunDirectory:
     @classmethod
     def create(cls, out: str | Path | None, plan: Plan) -> RunDirectory:
         """Returns a new directory with the settings in it; raises if `out` is in use or cannot be written."""
-        path = Path(out) if out is not None else _default_path(plan)
-        try:
-            taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
-            if not taken:
-                path.mkdir(parents=True, exist_ok=True)
-                run = cls(path)
-                with run.config.open("x", encoding="utf-8") as handle:  # of two processes one succeeds
-                    handle.write(plan.to_toml())
-        except FileExistsError:
-            taken = True
-        except OSError as error:
+        names = [Path(out)] if out is not None else _default_paths(plan)
+        run = next((run for run in map(cls, names) if run._claim(plan)), None)
+        if run is None:
+            used = cls(Path(str(out)))
+            resume = f", or go on with that run: goalward train --resume {out}" if used.config.is_file() else "."
             raise UserError(
-                f"Expected '{path}' to be writable; {error.strerror or error}. Choose another --out."
-            ) from error
-        if taken:
-            resume = f", or go on with that run: goalward train --resume {path}" if cls(path).config.is_file() else "."
-            raise UserError(
-                f"Expected --out to name a new or empty directory; '{path}' is in use. Choose another name{resume}"
+                f"Expected --out to name a new or empty directory; '{out}' is in use. Choose another name{resume}"
             )
         write_json(run.versions, versions())
         return run
+
+    def _claim(self, plan: Plan) -> bool:
+        """Writes the settings unless the directory is in use; returns whether it did."""
+        try:
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                return False
+            self.path.mkdir(parents=True, exist_ok=True)
+            with self.config.open("x", encoding="utf-8") as handle:  # of two processes one succeeds
+                handle.write(plan.to_toml())
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise UserError(
+                f"Expected '{self.path}' to be writable; {error.strerror or error}. Choose another --out."
+            ) from error
+        return True
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
@@ -135,15 +141,14 @@ def write_text(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _default_path(plan: Plan) -> Path:
+def _default_paths(plan: Plan) -> Iterator[Path]:
+    """Yields runs/TASK/ALGO/DATE, then the same with _2, _3 and so on."""
     task = plan.run.task.replace(":", "-").replace("/", os.sep)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     base = Path("runs") / task / plan.run.algo / stamp
-    path, number = base, 1
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}_{number}")
-    return path
+    yield base
+    for number in itertools.count(2):
+        yield base.with_name(f"{stamp}_{number}")
 
 
 def _package_version(name: str) -> str | None:

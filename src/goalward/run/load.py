@@ -17,8 +17,6 @@ from goalward.run.policy import Policy
 from goalward.run.program import Program
 from goalward.run.train import environment_of, settings_of
 
-_FRESH_EPISODES = 1_000_000  # an evaluation number that no training schedule reaches: episodes of its own
-
 
 def load(
     path: str | Path,
@@ -34,6 +32,11 @@ def load(
         seed: which seed; None takes the first.
         env: the environment, if it is not a task that goalward knows by name.
         algo: the settings with the modules, if the run was trained with modules of your own.
+
+    With `run = gw.train("toy/rooms")`, both `gw.load(run.path)` and `run.policies[0]` are its first policy:
+
+        policy = gw.load("runs/toy/rooms/cppo/DATE", seed=2)
+        action = policy.act(step.obs, step.goal, step.action_mask)
 
     """
     policies = load_all(path, env=env, algo=algo)[1]
@@ -68,7 +71,7 @@ def evaluate_run(
         raise UserError(f"episodes must be at least 1; found {episodes}.")
     saved = _Saved(path, env, algo)
     count = episodes or saved.plan.run.eval_episodes
-    result = jax.device_get(saved.program.evaluate(saved.params, _FRESH_EPISODES, count, greedy=greedy))
+    result = jax.device_get(saved.program.evaluate_fresh(saved.params, count, greedy=greedy))
     return {
         "win_rate": float(result.win_rate.mean()),
         "win_rate_per_seed": [float(x) for x in result.win_rate],

@@ -18,7 +18,7 @@ from goalward.evaluate.episodes import EpisodeResults, run_episodes
 
 KEY_IMPL = "threefry2x32"
 MAX_ITERATIONS_PER_CALL = 64
-_TRAIN, _EVALUATE, _ABSOLUTE, _FILM = range(4)  # what a seed's key is folded with, one stream each
+_TRAIN, _EVALUATE, _ABSOLUTE, _FILM, _FRESH = range(5)  # what a seed's key is folded with, one stream each
 
 
 class Evaluation(NamedTuple):
@@ -73,6 +73,11 @@ class Program:
         result: Evaluation = self._evaluate_jit(
             params, self._streams(_ABSOLUTE), num_episodes=num_episodes, greedy=False
         )
+        return result
+
+    def evaluate_fresh(self, params: Any, num_episodes: int, *, greedy: bool) -> Evaluation:
+        """Returns an evaluation on episodes that training never used."""
+        result: Evaluation = self._evaluate_jit(params, self._streams(_FRESH), num_episodes=num_episodes, greedy=greedy)
         return result
 
     def film_key(self) -> jax.Array:

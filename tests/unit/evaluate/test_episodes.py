@@ -10,7 +10,8 @@ from scipy import stats
 
 from goalward.data.rollout import collect, start_episodes
 from goalward.envs.base import Box, Discrete, EnvSpec, TimeStep
-from goalward.evaluate.episodes import run_episodes, uniform_policy
+from goalward.envs.uniform import uniform_policy
+from goalward.evaluate.episodes import run_episodes
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
