@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 import goalward as gw
-from goalward.envs.registry import TASKS
+from goalward.envs.tasks import TASKS
 from goalward.envs.uniform import uniform_policy
 from goalward.evaluate.episodes import run_episodes
 from goalward.run.directory import versions

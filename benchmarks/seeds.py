@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 import goalward as gw
-from goalward.envs.registry import DEFAULT_TASK
+from goalward.envs.tasks import DEFAULT_TASK
 from goalward.run.config import make_plan
 from goalward.run.directory import versions
 from goalward.run.program import Program

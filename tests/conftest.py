@@ -35,3 +35,10 @@ def goalward(capsys):
         return exit_info.value.code, shown.out, shown.err
 
     return run
+
+
+@pytest.fixture(scope="module")
+def suite_arithmetic():
+    """Allows the implicit broadcasting that the suites' own code relies on."""
+    with jax.numpy_rank_promotion("allow"):
+        yield

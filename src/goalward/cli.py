@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def tasks(options: argparse.Namespace) -> None:
     """Lists every task."""
-    from goalward.envs.registry import DEFAULT_TASK, TASKS
+    from goalward.envs.tasks import DEFAULT_TASK, TASKS
 
     rows = [
         {
@@ -74,7 +74,7 @@ def tasks(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """Trains, or goes on with a run."""
-    from goalward.envs.registry import DEFAULT_TASK
+    from goalward.envs.tasks import DEFAULT_TASK
     from goalward.run.config import parse_setting
     from goalward.run.train import resume, train
 

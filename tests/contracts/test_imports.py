@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from goalward.envs.registry import TASKS
+from goalward.envs.tasks import TASKS
 
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "numpy", "rich", "PIL"}
 SUITES = {"navix", "jaxmarl", "jumanji", "brax", "mujoco"} | {task.package for task in TASKS.values() if task.package}

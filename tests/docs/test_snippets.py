@@ -10,7 +10,7 @@ import pytest
 
 import goalward as gw
 from goalward.cli import _parser
-from goalward.envs.registry import DEFAULT_TASK, TASKS
+from goalward.envs.tasks import DEFAULT_TASK, TASKS
 from goalward.run.config import make_plan, parse_setting
 
 ROOT = Path(__file__).parents[2]

@@ -35,7 +35,7 @@ def test_it_starts_in_the_same_state(first_states):
     alone, among = first_states
 
     same_bits(alone.key, among.key)
-    same_bits(alone.episodes, among.episodes)
+    same_bits(alone.worlds, among.worlds)
     close(alone.params, among.params, atol=1e-6)
 
 
@@ -58,7 +58,7 @@ def test_it_learns_the_same_for_two_iterations(programs):
     alone, among = jax.tree.map(lambda x: x[0], alone), jax.tree.map(lambda x: x[3], among)
 
     same_bits(alone.key, among.key)
-    same_bits(alone.episodes, among.episodes)
+    same_bits(alone.worlds, among.worlds)
     close(alone.params, among.params, atol=1e-5)
     for name in metrics_alone:
         np.testing.assert_allclose(

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import goalward as gw
-from goalward.envs.registry import TASKS
+from goalward.envs.tasks import TASKS
 
 # Under these settings a run that slipped through would at least be over soon.
 QUICK = ["--seeds", "1", "--steps", "512", "--set", "num_envs=16", "rollout_length=32", "eval_episodes=8"]

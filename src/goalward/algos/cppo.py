@@ -28,8 +28,8 @@ from flax import struct
 from goalward.algos.base import Metrics
 from goalward.algos.on_policy import OnPolicyConfig
 from goalward.algos.settings import Count, Fraction, NonNegative
-from goalward.data.rollout import Rollout, collect, rollout_metrics, start_episodes
-from goalward.envs.base import Episode, GoalEnv
+from goalward.data.rollout import Rollout, Worlds, collect, open_worlds, rollout_metrics
+from goalward.envs.base import GoalEnv
 from goalward.errors import UserError
 from goalward.losses.contrastive import ENERGIES, advantage, contrastive_loss, masked_mean, state_value
 from goalward.losses.policy import clipped_surrogate, normalise_advantage
@@ -101,7 +101,7 @@ class State(struct.PyTreeNode):
     params: Params
     policy_opt: optax.OptState
     encoder_opt: optax.OptState
-    episodes: Episode  # [E, ...], under way
+    worlds: Worlds  # E environments
     key: jax.Array
 
 
@@ -152,10 +152,10 @@ class CPPOLearner:
         """Returns the state before training."""
         key, key_policy, key_phi, key_psi, key_envs = jax.random.split(key, 5)
         spec = self.env.spec
-        episodes = start_episodes(self.env, key_envs, self.config.num_envs)
+        worlds = open_worlds(self.env, key_envs, self.config.num_envs)
         obs_stats = init_stats(spec.obs_dim)
-        obs = self.actor.observe(obs_stats, episodes.step.obs)
-        goal = episodes.step.goal
+        obs = self.actor.observe(obs_stats, worlds.episodes.step.obs)
+        goal = worlds.episodes.step.goal
         action = jnp.zeros((*obs.shape[:-1], spec.action_space.size))
         check_networks(self.networks, obs, goal, action, self.head.num_outputs)
         params = Params(
@@ -169,14 +169,14 @@ class CPPOLearner:
             params=params,
             policy_opt=self.policy_optimizer.init(params.policy),
             encoder_opt=self.encoder_optimizer.init(params.encoders),
-            episodes=episodes,
+            worlds=worlds,
             key=key,
         )
 
     def iterate(self, state: State) -> tuple[State, Metrics]:
         """Returns the state after one iteration of Algorithm 1, and its metrics."""
         key, key_collect, key_relabel, key_epochs = jax.random.split(state.key, 4)
-        episodes, rollout = self.collect(state, key_collect)
+        worlds, rollout = self.collect(state, key_collect)
         steps = self.relabel(state.params, rollout, key_relabel)
         judged = None
         if self.config.advantage_order == "before_critic":
@@ -194,16 +194,16 @@ class CPPOLearner:
         if self.config.norm_obs:
             obs_stats = update_stats(state.params.obs_stats, rollout.obs)
             state = state.replace(params=state.params._replace(obs_stats=obs_stats))
-        state = state.replace(episodes=episodes, key=key)
+        state = state.replace(worlds=worlds, key=key)
         # Of the parameters as they are now: a last update that blew up shows here and not one iteration later.
         norms = {
             "policy/param_norm": optax.tree.norm(state.params.policy),
             "critic/param_norm": optax.tree.norm(state.params.encoders),
         }
-        return state, jax.tree.map(jnp.mean, metrics) | norms | rollout_metrics(rollout)
+        return state, jax.tree.map(jnp.mean, metrics) | norms | rollout_metrics(rollout, worlds)
 
-    def collect(self, state: State, key: jax.Array) -> tuple[Episode, Rollout]:
-        """Returns the episodes under way and a rollout of the current policy (Algorithm 1, line 3)."""
+    def collect(self, state: State, key: jax.Array) -> tuple[Worlds, Rollout]:
+        """Returns the environments and a rollout of the current policy (Algorithm 1, line 3)."""
 
         def act(
             key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array
@@ -212,7 +212,7 @@ class CPPOLearner:
             action = self.head.sample(key, outputs, mask)
             return outputs, action, self.head.to_env(action)
 
-        return collect(self.env, act, key, state.episodes, self.config.rollout_length)
+        return collect(self.env, act, key, state.worlds, self.config.rollout_length)
 
     def relabel(self, params: Params, rollout: Rollout, key: jax.Array) -> Steps:
         """Returns the rollout as rows, each with a positive goal from its future (Algorithm 1, line 4)."""

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from goalward.envs.base import Episode, GoalEnv, advance_episode, is_over, start_episode
+from goalward.data.starts import Starts, first_starts, num_reused, refill, take_starts
+from goalward.envs.base import Episode, GoalEnv, advance_episode, is_over, start_episode, won_share
 
 # (key, obs [E,N,D], goal [E,N,G], mask [E,N,A]) -> (policy outputs, stored action, action for the environment)
 ActFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
@@ -30,12 +31,25 @@ class Rollout(NamedTuple):
     reward: jax.Array  # [T, E, N]
     terminated: jax.Array  # [T, E]
     truncated: jax.Array  # [T, E]
-    success: jax.Array  # [T, E]
+    success: jax.Array  # [T, E] float32, the share of the task that is solved; counts where an episode ended
 
     @property
     def done(self) -> jax.Array:
         """[T, E] bool, whether the episode ended with this step."""
         return self.terminated | self.truncated
+
+
+class Worlds(NamedTuple):
+    """E environments between two rollouts: the episodes under way and the starts of those to come."""
+
+    episodes: Episode  # [E, ...]
+    starts: Starts
+
+
+def open_worlds(env: GoalEnv, key: jax.Array, num_envs: int) -> Worlds:
+    """Returns E environments at the start of their first episodes."""
+    starts, episodes = take_starts(first_starts(env, key, num_envs), jnp.ones(num_envs, bool))
+    return Worlds(episodes, starts)
 
 
 def start_episodes(env: GoalEnv, key: jax.Array, num_envs: int) -> Episode:
@@ -49,12 +63,12 @@ def advance_episodes(env: GoalEnv, key: jax.Array, episodes: Episode, actions: j
     return jax.vmap(lambda k, e, a: advance_episode(env, k, e, a))(keys, episodes, actions)
 
 
-def collect(env: GoalEnv, act: ActFn, key: jax.Array, episodes: Episode, num_steps: int) -> tuple[Episode, Rollout]:
-    """Returns the episodes under way after `num_steps` steps, and all that happened."""
-    num_envs = episodes.elapsed.shape[0]
+def collect(env: GoalEnv, act: ActFn, key: jax.Array, worlds: Worlds, num_steps: int) -> tuple[Worlds, Rollout]:
+    """Returns the environments after `num_steps` steps, and all that happened."""
 
-    def one_step(episodes: Episode, key: jax.Array) -> tuple[Episode, Rollout]:
-        key_act, key_step, key_reset = jax.random.split(key, 3)
+    def one_step(worlds: Worlds, key: jax.Array) -> tuple[Worlds, Rollout]:
+        key_act, key_step = jax.random.split(key)
+        episodes, starts = worlds
         before = episodes.step
         outputs, action, env_action = act(key_act, before.obs, before.goal, before.action_mask)
         moved = advance_episodes(env, key_step, episodes, env_action)
@@ -70,12 +84,13 @@ def collect(env: GoalEnv, act: ActFn, key: jax.Array, episodes: Episode, num_ste
             reward=after.reward,
             terminated=after.terminated,
             truncated=after.truncated,
-            success=after.success,
+            success=jax.vmap(won_share)(after),
         )
-        fresh = start_episodes(env, key_reset, num_envs)
-        return select(is_over(after), fresh, moved), record
+        over = is_over(after)
+        starts, fresh = take_starts(refill(env, starts), over)
+        return Worlds(select(over, fresh, moved), starts), record
 
-    return jax.lax.scan(one_step, episodes, jax.random.split(key, num_steps))
+    return jax.lax.scan(one_step, worlds, jax.random.split(key, num_steps))
 
 
 def select(condition: jax.Array, if_true: Episode, if_false: Episode) -> Episode:
@@ -87,10 +102,11 @@ def select(condition: jax.Array, if_true: Episode, if_false: Episode) -> Episode
     return jax.tree.map(pick, if_true, if_false)
 
 
-def rollout_metrics(rollout: Rollout) -> dict[str, jax.Array]:
+def rollout_metrics(rollout: Rollout, worlds: Worlds) -> dict[str, jax.Array]:
     """Returns how the training episodes that ended in a rollout went; counts, since there may be none."""
     return {
         "rollout/episodes": jnp.sum(rollout.done, dtype=jnp.float32),
-        "rollout/wins": jnp.sum(rollout.done & rollout.success, dtype=jnp.float32),
+        "rollout/wins": jnp.sum(jnp.where(rollout.done, rollout.success, 0.0)),
         "rollout/active": jnp.mean(rollout.active, dtype=jnp.float32),
+        "rollout/reused_starts": num_reused(worlds.starts).astype(jnp.float32),
     }

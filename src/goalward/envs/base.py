@@ -9,6 +9,7 @@ Axis letters: N agents, D observation, A actions (number of choices, or dimensio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -78,18 +79,19 @@ class TimeStep(NamedTuple):
     """What an environment shows after `reset` or `step`, before any reset.
 
     The fields with a default may be left out: `truncated` then follows from `spec.max_steps`, the reward
-    is zero, every action is allowed and every agent is active.
+    is zero, every action is allowed and every agent is active. `success` and `metrics` are read when an episode ends.
     """
 
     obs: jax.Array  # [N, D] float32
     achieved: jax.Array  # [N, G] float32, the goal that the current state amounts to
     goal: jax.Array  # [N, G] float32, the goal to reach, constant within an episode
     terminated: jax.Array  # [] bool, the episode ended for a reason inside the task
-    success: jax.Array  # [] bool, the task is solved; read when the episode ends
+    success: jax.Array  # [] bool, the task is solved; or [N] bool where every agent wins or loses for itself
     truncated: jax.Array = _LEFT_OUT  # [] bool, the episode was cut off by a time limit
     reward: jax.Array = _LEFT_OUT  # [N] float32, for reward-based methods only
     action_mask: jax.Array = _LEFT_OUT  # [N, A] bool, the actions allowed next (discrete only)
     active: jax.Array = _LEFT_OUT  # [N] bool, whether the agent's next action matters
+    metrics: Mapping[str, jax.Array] = _LEFT_OUT  # name -> [] bool or float32, reported beside the win rate
 
 
 class GoalEnv(Protocol):
@@ -146,12 +148,18 @@ def complete(spec: EnvSpec, step: TimeStep, elapsed: jax.Array) -> TimeStep:
         if step.action_mask is _LEFT_OUT
         else step.action_mask,
         active=jnp.ones(agents, bool) if step.active is _LEFT_OUT else step.active,
+        metrics={} if step.metrics is _LEFT_OUT else step.metrics,
     )
 
 
 def is_over(step: TimeStep) -> jax.Array:
     """Returns [] bool, whether the episode ended with this completed step."""
     return step.terminated | step.truncated
+
+
+def won_share(step: TimeStep) -> jax.Array:
+    """Returns [] float32, how much of the task is solved: all or nothing, or the share of agents that have won."""
+    return jnp.mean(step.success, dtype=jnp.float32)
 
 
 def can_render(env: GoalEnv) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -42,7 +42,7 @@ def check_env(env: GoalEnv) -> None:
 
 def find_problems(env: GoalEnv) -> list[str]:
     """Returns a sentence for each violation. Later stages build on earlier ones: the first that fails is the last."""
-    for stage in (_spec_problems, _call_problems, _shape_problems, _episode_problems, _picture_problems):
+    for stage in (_spec_problems, _call_problems, _shape_problems, _episode_problems):
         problems = list(stage(env))
         if problems:
             return problems
@@ -88,7 +88,7 @@ def _call_problems(env: GoalEnv) -> Iterator[str]:
     """Both methods run under jit, and return a state and a time step."""
     key = jax.random.key(0)
     try:
-        result = jax.eval_shape(env.reset, key)
+        reset_program, result = _trace(env.reset, key)
     except Exception as error:  # whatever a user's method raises
         yield f"`reset(key)` must run under jax.jit; it raised {_brief(error)}."
         return
@@ -96,18 +96,18 @@ def _call_problems(env: GoalEnv) -> Iterator[str]:
         yield f"`reset(key)` must return (state, goalward.TimeStep); found {_kind(result)}."
         return
     state, first = result
+    action = _some_action(env.spec)
     try:
-        result = jax.eval_shape(env.step, key, state, _some_action(env.spec))
+        step_program, result = _trace(env.step, key, state, action)
     except Exception as error:
         yield f"`step(key, state, action)` must run under jax.jit; it raised {_brief(error)}."
         return
     if not _is_state_and_step(result):
         yield f"`step(key, state, action)` must return (state, goalward.TimeStep); found {_kind(result)}."
         return
-    action = _some_action(env.spec)
-    if not _traces_alike(env.reset, key):
+    if not _is_same_program(reset_program, _trace(env.reset, key)[0]):
         yield "`reset` must be a function of its key alone; two calls with one key gave different results."
-    if not _traces_alike(env.step, key, state, action):
+    if not _is_same_program(step_program, _trace(env.step, key, state, action)[0]):
         yield "`step` must be a function of its arguments alone; two calls with the same ones gave different results."
     next_state, after = result
     if _layout(next_state) != _layout(state):
@@ -125,18 +125,18 @@ def _call_problems(env: GoalEnv) -> Iterator[str]:
 def _shape_problems(env: GoalEnv) -> Iterator[str]:
     spec = env.spec
     agents, actions = spec.num_agents, spec.action_space.size
+    _, step = jax.eval_shape(env.reset, jax.random.key(0))  # `step` fills in the same fields, as was checked before
     expected: dict[str, tuple[tuple[int, ...], Any]] = {
         "obs": ((agents, spec.obs_dim), jnp.float32),
         "achieved": ((agents, spec.goal_dim), jnp.float32),
         "goal": ((agents, spec.goal_dim), jnp.float32),
         "terminated": ((), jnp.bool_),
-        "success": ((), jnp.bool_),
+        "success": ((agents,) if np.ndim(step.success) else (), jnp.bool_),
         "truncated": ((), jnp.bool_),
         "reward": ((agents,), jnp.float32),
         "action_mask": ((agents, actions), jnp.bool_),
         "active": ((agents,), jnp.bool_),
     }
-    _, step = jax.eval_shape(env.reset, jax.random.key(0))  # `step` fills in the same fields, as was checked before
     for name, (shape, dtype) in expected.items():
         value = getattr(step, name)
         if value is None and name in TimeStep._field_defaults:
@@ -146,6 +146,19 @@ def _shape_problems(env: GoalEnv) -> Iterator[str]:
             yield f"{wanted}; found {'nothing' if value is None else type(value).__name__}."
         elif value.shape != shape or value.dtype != dtype:
             yield f"{wanted}; found {value.dtype} of shape {value.shape}."
+    yield from _metric_problems(step.metrics)
+
+
+def _metric_problems(metrics: Any) -> Iterator[str]:
+    wanted = "`reset` and `step` must return `metrics` as a dictionary of names and scalars, bool or float32"
+    if metrics is None:
+        return
+    if not isinstance(metrics, Mapping):
+        yield f"{wanted}; found {type(metrics).__name__}."
+        return
+    for name, value in metrics.items():
+        if getattr(value, "shape", None) != () or value.dtype not in (jnp.bool_, jnp.float32):
+            yield f"{wanted}; found '{name}', {_kind(value)}."
 
 
 def _episode_problems(env: GoalEnv) -> Iterator[str]:
@@ -161,8 +174,8 @@ def _episode_problems(env: GoalEnv) -> Iterator[str]:
         yield "`reset` must be a function of its key alone; two calls with one key gave different results."
     if not _same(jax.tree.leaves(run(keys, first)), jax.tree.leaves(trace)):
         yield "`step` must be a function of its arguments alone; two calls with the same ones gave different results."
-    alone = jax.jit(lambda k: start_episode(env, k))(keys[1]).step
-    if not np.allclose(alone.obs, first.step.obs[1], atol=1e-5, equal_nan=True):
+    alone = jax.jit(lambda k: start_episode(env, k))(keys[1])
+    if not np.allclose(alone.step.obs, first.step.obs[1], atol=1e-5, equal_nan=True):
         yield "`reset` must give the same result under jax.vmap as alone; the observations differ."
     for name in ("obs", "achieved", "goal", "reward"):
         if not np.isfinite(getattr(both, name)).all():
@@ -176,12 +189,12 @@ def _episode_problems(env: GoalEnv) -> Iterator[str]:
             f"`step` must end an episode within `spec.max_steps` = {env.spec.max_steps} steps by `terminated` or "
             "`truncated`; found one that goes on. Leave `truncated` out to have it done for you."
         )
+    yield from _picture_problems(env, alone.state)
 
 
-def _picture_problems(env: GoalEnv) -> Iterator[str]:
+def _picture_problems(env: GoalEnv, state: Any) -> Iterator[str]:
     if not can_render(env):
         return
-    state, _ = env.reset(jax.random.key(0))
     try:
         image = np.asarray(env.render(state))  # type: ignore[attr-defined]
     except Exception as error:
@@ -209,14 +222,15 @@ def _random_episode(env: GoalEnv, key: jax.Array, episode: Episode) -> TimeStep:
     return jax.lax.scan(one_step, episode, jax.random.split(key, env.spec.max_steps))[1]
 
 
-def _traces_alike(function: Any, *arguments: Any) -> bool:
-    """Returns whether two traces give one program: a Python-side counter or generator shows up as another constant."""
+def _trace(function: Any, *arguments: Any) -> tuple[Any, Any]:
+    """Returns the program of a function and the shapes of its results."""
+    # A new function each time, since JAX remembers the trace of one that it has seen.
+    program, shapes = jax.make_jaxpr(functools.partial(function), return_shape=True)(*arguments)
+    return program, shapes
 
-    def trace() -> Any:
-        # A new function each time, since JAX remembers the trace of one that it has seen.
-        return jax.make_jaxpr(functools.partial(function))(*arguments)
 
-    first, second = trace(), trace()
+def _is_same_program(first: Any, second: Any) -> bool:
+    """Returns whether two traces agree: a Python-side counter or generator shows up as another constant."""
     return str(first.jaxpr) == str(second.jaxpr) and _same(first.consts, second.consts)
 
 

@@ -1,4 +1,4 @@
-"""Every task by name, and how to build it. Suites are imported only when one of their tasks is made."""
+"""Environments by name. A suite is imported only when one of its tasks is made."""
 
 from __future__ import annotations
 
@@ -6,94 +6,16 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from goalward.envs.tasks import TASKS
 from goalward.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from goalward.envs.base import GoalEnv
     from goalward.goals.base import Goal
     from goalward.rewards.base import Reward
-
-DEFAULT_TASK = "toy/rooms"
-
-
-@dataclass(frozen=True)
-class Task:
-    """What can be said of a task without importing its suite.
-
-    Goals and rewards map a name to the "module:class" that is called with the environment; the first is the default.
-    """
-
-    name: str  # "suite/task"
-    constructor: str  # "module:class"
-    num_agents: int
-    actions: str  # "discrete" or "continuous"
-    goals: Mapping[str, str]
-    rewards: Mapping[str, str]
-    summary: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    package: str | None = None  # import name of the suite's package; None if the task needs none
-    extra: str | None = None  # install extra that brings the package
-
-    @property
-    def suite(self) -> str:
-        """The part of the name before the slash."""
-        return self.name.partition("/")[0]
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether the suite's package can be imported."""
-        return self.package is None or importlib.util.find_spec(self.package) is not None
-
-
-_TOY_GOALS = {"position": "goalward.goals.toy:Position"}
-_TOY_TEAM_GOALS = {**_TOY_GOALS, "distance": "goalward.goals.toy:Distance"}
-_TOY_REWARDS = {"dense": "goalward.rewards.toy:Dense", "sparse": "goalward.rewards.toy:Sparse"}
-
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        Task(
-            name="toy/rooms",
-            constructor="goalward.envs.toy.rooms:Rooms",
-            num_agents=1,
-            actions="discrete",
-            goals=_TOY_GOALS,
-            rewards=_TOY_REWARDS,
-            summary="walk to a random cell through four rooms",
-        ),
-        Task(
-            name="toy/routing",
-            constructor="goalward.envs.toy.routing:Routing",
-            num_agents=4,
-            actions="discrete",
-            goals=_TOY_TEAM_GOALS,
-            rewards=_TOY_REWARDS,
-            summary="four agents share a board, each has its own cell to reach",
-        ),
-        Task(
-            name="toy/maze",
-            constructor="goalward.envs.toy.maze:Maze",
-            num_agents=1,
-            actions="continuous",
-            goals=_TOY_GOALS,
-            rewards=_TOY_REWARDS,
-            summary="steer a point with momentum around walls",
-        ),
-        Task(
-            name="toy/swarm",
-            constructor="goalward.envs.toy.swarm:Swarm",
-            num_agents=3,
-            actions="continuous",
-            goals=_TOY_TEAM_GOALS,
-            rewards=_TOY_REWARDS,
-            summary="three points that push each other aside go to places of their own",
-        ),
-    )
-}
 
 
 def make(

@@ -11,16 +11,17 @@ import jax
 import jax.numpy as jnp
 
 from goalward.data.rollout import advance_episodes, select, start_episodes
-from goalward.envs.base import Episode, GoalEnv, is_over
+from goalward.envs.base import Episode, GoalEnv, is_over, won_share
 from goalward.envs.uniform import Policy
 
 
 class EpisodeResults(NamedTuple):
     """How each of E episodes went."""
 
-    success: jax.Array  # [E] bool
+    success: jax.Array  # [E] float32, the share of the task that was solved
     ret: jax.Array  # [E] float32, sum of rewards over time, mean over agents
     length: jax.Array  # [E] int32
+    metrics: dict[str, jax.Array]  # name -> [E] float32, what else the environment reports
 
 
 def run_episodes(env: GoalEnv, policy: Policy, key: jax.Array, num_episodes: int) -> EpisodeResults:
@@ -46,4 +47,6 @@ def run_episodes(env: GoalEnv, policy: Policy, key: jax.Array, num_episodes: int
     start = (episodes, jnp.zeros(num_episodes), jnp.zeros((), jnp.int32))
     episodes, ret, _ = jax.lax.while_loop(unfinished, one_step, start)
     step = episodes.step
-    return EpisodeResults(is_over(step) & step.success, ret, episodes.elapsed)
+    success = jnp.where(is_over(step), jax.vmap(won_share)(step), 0.0)
+    metrics = {name: value.astype(jnp.float32) for name, value in step.metrics.items()}
+    return EpisodeResults(success, ret, episodes.elapsed, metrics)

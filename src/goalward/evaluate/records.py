@@ -31,4 +31,6 @@ def marl_eval_layout(
 
 
 def _metrics(record: dict[str, Any]) -> dict[str, list[float]]:
-    return {name: [record[name]] for name in ("win_rate", "return", "length")}
+    """Returns what the policy was measured by: of the records, the keys without a group and the task's own."""
+    names = ["win_rate", "return", "length", *(name for name in record if name.startswith("task/"))]
+    return {name.removeprefix("task/"): [record[name]] for name in names}

@@ -77,6 +77,7 @@ def evaluate_run(
         "win_rate_per_seed": [float(x) for x in result.win_rate],
         "return_per_seed": [float(x) for x in result.ret],
         "length_per_seed": [float(x) for x in result.length],
+        "task_metrics_per_seed": {name: [float(x) for x in values] for name, values in result.metrics.items()},
         "seeds": list(saved.seeds),
         "episodes": count,
         "greedy": greedy,

@@ -267,11 +267,14 @@ class Training:
 
 def _per_seed(evaluation: Evaluation) -> list[dict[str, float]]:
     """Returns the numbers of an evaluation as one row per seed, by the names they have on disk."""
-    columns = jax.device_get(evaluation)
-    return [
-        {"win_rate": float(win_rate), "return": float(ret), "length": float(length)}
-        for win_rate, ret, length in zip(columns.win_rate, columns.ret, columns.length, strict=True)
-    ]
+    columns = {
+        "win_rate": evaluation.win_rate,
+        "return": evaluation.ret,
+        "length": evaluation.length,
+        **{f"task/{name}": values for name, values in evaluation.metrics.items()},
+    }
+    columns = jax.device_get(columns)
+    return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _summary(history: list[dict[str, list[float]]], row: int) -> dict[str, float | None]:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
+import math
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from goalward.envs.base import GoalEnv, advance_episode, is_over, render, start_episode
+from goalward.envs.base import Episode, GoalEnv, advance_episode, is_over, render, start_episode
 from goalward.run.policy import Policy
 
 _HOLD = 6  # frames that the last state of an episode is shown for
 _WON, _LOST = (0, 158, 115), (213, 94, 0)
 _FRAME_MS = 110
+_MAX_FRAMES = 120
 
 
 def save_episodes(path: Path, env: GoalEnv, policy: Policy, key: jax.Array, num_episodes: int) -> None:
-    """Writes an animation of sampled episodes side by side; a green frame means solved, an orange one not."""
+    """Writes an animation of sampled episodes side by side; a green frame means solved, an orange one not.
+
+    Long episodes are shown in strides, so that no film has more than about 120 frames.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)  # first: a place that cannot be written should cost no time
-    act, advance = jax.jit(policy.act), jax.jit(partial(advance_episode, env))
-    films = [film_episode(env, act, advance, k) for k in jax.random.split(key, num_episodes)]
+    stride = math.ceil(env.spec.max_steps / _MAX_FRAMES)
+    record = jax.jit(jax.vmap(lambda k: record_episode(env, policy, k, stride)))
+    episodes = _as_numpy(record(jax.random.split(key, num_episodes)))
+    films = [_film(env, jax.tree.map(lambda x, i=i: x[i], episodes)) for i in range(num_episodes)]
     length = max(len(film) for film in films)
     films = [film + [film[-1]] * (length + _HOLD - len(film)) for film in films]
     columns = min(3, num_episodes)
@@ -30,21 +37,43 @@ def save_episodes(path: Path, env: GoalEnv, policy: Policy, key: jax.Array, num_
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=_FRAME_MS, loop=0)
 
 
-def film_episode(env: GoalEnv, act: Any, advance: Any, key: jax.Array) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
-    """Returns the frames of one sampled episode; `act` and `advance` come compiled, once for all episodes."""
+def record_episode(env: GoalEnv, policy: Policy, key: jax.Array, stride: int) -> Episode:
+    """Returns one sampled episode [F, ...] at its start and after every `stride` steps; it stands still once over."""
     key_start, key_run = jax.random.split(key)
-    episode = start_episode(env, key_start)
-    frames = [_framed(render(env, episode.state), None)]
-    for time in range(env.spec.max_steps):
+    first = start_episode(env, key_start)
+
+    def one_step(time: jax.Array, episode: Episode) -> Episode:
         key_act, key_step = jax.random.split(jax.random.fold_in(key_run, time))
-        action = act(episode.step.obs, episode.step.goal, episode.step.action_mask, key_act)
-        episode = advance(key_step, episode, action)
-        over = bool(is_over(episode.step))
-        outcome = (_WON if bool(episode.step.success) else _LOST) if over else None
-        frames.append(_framed(render(env, episode.state), outcome))
-        if over:
-            break
+        step = episode.step
+        moved = advance_episode(env, key_step, episode, policy.act(step.obs, step.goal, step.action_mask, key_act))
+        return jax.tree.map(lambda a, b: jnp.where(is_over(step), a, b), episode, moved)
+
+    def one_frame(episode: Episode, frame: jax.Array) -> tuple[Episode, Episode]:
+        episode = jax.lax.fori_loop(frame * stride, (frame + 1) * stride, one_step, episode)
+        return episode, episode
+
+    _, rest = jax.lax.scan(one_frame, first, jnp.arange(math.ceil(env.spec.max_steps / stride)))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, rest)
+
+
+def _film(env: GoalEnv, episode: Episode) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """Returns the frames of one recorded episode up to its end."""
+    over = np.asarray(is_over(episode.step))
+    last = int(np.argmax(over)) if over.any() else len(over) - 1
+    frames = []
+    for t in range(last + 1):
+        outcome = (_WON if bool(np.all(episode.step.success[t])) else _LOST) if over[t] else None
+        frames.append(_framed(render(env, jax.tree.map(lambda x, t=t: x[t], episode.state)), outcome))
     return frames
+
+
+def _as_numpy(tree: Any) -> Any:
+    """Returns arrays of the host, which are quick to index; keys as the numbers they are made of."""
+
+    def plain(x: jax.Array) -> Any:
+        return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+
+    return jax.tree.map(plain, tree)
 
 
 def _framed(

@@ -24,9 +24,10 @@ _TRAIN, _EVALUATE, _ABSOLUTE, _FILM, _FRESH = range(5)  # what a seed's key is f
 class Evaluation(NamedTuple):
     """Means over the episodes of one evaluation, per seed."""
 
-    win_rate: jax.Array  # [S]
+    win_rate: jax.Array  # [S], share of the episodes that were won, or of the agents where each wins for itself
     ret: jax.Array  # [S]
     length: jax.Array  # [S]
+    metrics: dict[str, jax.Array]  # name -> [S], what else the environment reports
 
 
 class Program:
@@ -91,8 +92,8 @@ class Program:
 
             return run_episodes(self._env, policy, key, num_episodes)
 
-        results = jax.vmap(one_seed)(params, keys)
-        return Evaluation(results.success.mean(-1, dtype=jnp.float32), results.ret.mean(-1), results.length.mean(-1))
+        results = jax.tree.map(lambda x: x.mean(-1), jax.vmap(one_seed)(params, keys))
+        return Evaluation(results.success, results.ret, results.length, results.metrics)
 
     def _streams(self, use: int) -> jax.Array:
         return jax.vmap(lambda k: jax.random.fold_in(k, use))(self._keys)

@@ -10,7 +10,8 @@ import jax
 from goalward.algos.base import AlgorithmConfig
 from goalward.envs.base import GoalEnv
 from goalward.envs.check import check_env
-from goalward.envs.registry import DEFAULT_TASK, make
+from goalward.envs.registry import make
+from goalward.envs.tasks import DEFAULT_TASK
 from goalward.errors import UserError
 from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
 from goalward.run.directory import RunDirectory

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.data.rollout import collect, rollout_metrics, start_episodes
+from goalward.data.rollout import collect, open_worlds, rollout_metrics
 from goalward.envs.base import EnvSpec, TimeStep
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
@@ -61,16 +61,18 @@ def ladder():
     @jax.jit
     def start(key):
         key_start, key_first, key_second = jax.random.split(key, 3)
-        episodes = start_episodes(env, key_start, ENVS)
-        episodes, first = collect(env, climb_mostly, key_first, episodes, STEPS)
-        episodes, second = collect(env, climb_mostly, key_second, episodes, STEPS)
-        return first, second, episodes
+        worlds = open_worlds(env, key_start, ENVS)
+        worlds, first = collect(env, climb_mostly, key_first, worlds, STEPS)
+        worlds, second = collect(env, climb_mostly, key_second, worlds, STEPS)
+        return first, second, worlds
 
-    return jax.tree.map(np.asarray, start(jax.random.key(0)))
+    first, second, worlds = start(jax.random.key(0))
+    return jax.tree.map(np.asarray, first), jax.tree.map(np.asarray, second), worlds
 
 
 def test_every_step_equals_a_replay_of_the_actions(ladder):
-    first, second, last = ladder
+    first, second, worlds = ladder
+    last = worlds.episodes
     rollout = jax.tree.map(lambda *x: np.concatenate(x), first, second)
     ends = {"terminated": 0, "truncated": 0}
     for e in range(ENVS):
@@ -109,7 +111,7 @@ def test_every_episode_has_a_goal_of_its_own(ladder):
 
 
 def test_metrics_count_the_episodes_that_ended(ladder):
-    first, _, _ = ladder
+    first, _, worlds = ladder
     ended = wins = active = 0
     for t in range(STEPS):
         for e in range(ENVS):
@@ -117,7 +119,7 @@ def test_metrics_count_the_episodes_that_ended(ladder):
             ended += over
             wins += over and first.success[t, e]
             active += first.active[t, e].sum()
-    metrics = rollout_metrics(jax.tree.map(jnp.asarray, first))
+    metrics = rollout_metrics(jax.tree.map(jnp.asarray, first), worlds)
     assert float(metrics["rollout/episodes"]) == ended
     assert float(metrics["rollout/wins"]) == wins
     np.testing.assert_allclose(metrics["rollout/active"], active / (STEPS * ENVS * 2), rtol=1e-6)
@@ -128,7 +130,7 @@ def routing():
     """Returns a learner, its parameters and a rollout in which many episodes end both ways."""
     env = gw.make("toy/routing", size=3, num_agents=2, max_steps=6)
     learner = gw.CPPO(
-        num_envs=4, rollout_length=14, batch_size=8, hidden_sizes=(16,), repr_dim=8, policy_last_scale=1.0
+        num_envs=4, rollout_length=42, batch_size=8, hidden_sizes=(16,), repr_dim=8, policy_last_scale=1.0
     ).bind(env, 1)
 
     @jax.jit
@@ -194,7 +196,7 @@ def test_maze_shows_the_terminal_position_and_then_a_fresh_episode():
     @jax.jit
     def start(key):
         key_start, key_run = jax.random.split(key)
-        return collect(env, straight_to_the_goal, key_run, start_episodes(env, key_start, 6), 21)[1]
+        return collect(env, straight_to_the_goal, key_run, open_worlds(env, key_start, 6), 21)[1]
 
     rollout = jax.tree.map(np.asarray, start(jax.random.key(1)))
     done, position = rollout.done, rollout.obs[..., :2]

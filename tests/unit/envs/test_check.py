@@ -204,9 +204,17 @@ VIOLATIONS = {
         lambda: showing(lambda step, _: step._replace(achieved=jnp.zeros((1, 1), jnp.int32))),
         ["`achieved`", "float32 of shape (1, 1)", "found int32 of shape (1, 1)"],
     ),
-    "success per agent": (
-        lambda: showing(lambda step, _: step._replace(success=step.success[None])),
-        ["`success`", "bool of shape ()", "found bool of shape (1,)"],
+    "success of a second agent": (
+        lambda: showing(lambda step, _: step._replace(success=jnp.stack([step.success] * 2))),
+        ["`success`", "bool of shape (1,)", "found bool of shape (2,)"],
+    ),
+    "metrics in a list": (
+        lambda: showing(lambda step, _: step._replace(metrics=[step.success])),
+        ["`metrics`", "dictionary", "found list"],
+    ),
+    "metrics per agent": (
+        lambda: showing(lambda step, _: step._replace(metrics={"near": step.success[None]})),
+        ["`metrics`", "scalars", "found 'near'"],
     ),
     "mask in floats": (
         lambda: showing(lambda step, _: step._replace(action_mask=jnp.ones((1, 2)))),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.envs.registry import TASKS, Task
+from goalward.envs.tasks import TASKS, Task
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

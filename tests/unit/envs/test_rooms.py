@@ -8,8 +8,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
 import goalward as gw
+from goalward.envs.draw import AGENT_COLOURS, WALL
 from goalward.envs.toy.base import all_shortest_paths, distinct_cells
-from goalward.envs.toy.draw import AGENT_COLOURS, WALL
 from goalward.envs.toy.rooms import RoomsState, four_rooms, open_moves
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.envs.toy.draw import AGENT_COLOURS
+from goalward.envs.draw import AGENT_COLOURS
 from goalward.envs.toy.routing import RoutingState
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from goalward.data.rollout import collect, start_episodes
+from goalward.data.rollout import collect, open_worlds
 from goalward.envs.base import Box, Discrete, EnvSpec, TimeStep
 from goalward.envs.uniform import uniform_policy
 from goalward.evaluate.episodes import run_episodes
@@ -65,6 +65,17 @@ class NeverOver(ShortIsWon):
         return step._replace(terminated=jnp.array(False), truncated=jnp.array(False), success=jnp.array(True))
 
 
+class OneOfTwoWins(ShortIsWon):
+    """Each agent wins for itself, the first one in short episodes, the second never; reports the time."""
+
+    def view(self, state, reward):
+        step, (short, elapsed) = super().view(state, reward), state
+        return step._replace(
+            success=jnp.stack([step.success, jnp.array(False)]),
+            metrics={"time": elapsed.astype(jnp.float32), "was_short": short},
+        )
+
+
 def always_two(key, obs, goal, mask):
     return jnp.full(obs.shape[:-1], 2, jnp.int32)
 
@@ -94,12 +105,12 @@ def test_counting_what_ends_within_a_window_would_overrate_the_policy():
     @jax.jit
     def window(key):
         key_start, key_run = jax.random.split(key)
-        return collect(env, act, key_run, start_episodes(env, key_start, EPISODES), 12)[1]
+        return collect(env, act, key_run, open_worlds(env, key_start, EPISODES), 12)[1]
 
     rollout = window(jax.random.key(0))
     ended = int(rollout.done.sum())
     assert ended > EPISODES
-    assert float((rollout.done & rollout.success).sum()) / ended > SHARE_SHORT + 2 * four_sigma(ended)
+    assert float(rollout.success[rollout.done].sum()) / ended > SHARE_SHORT + 2 * four_sigma(ended)
 
 
 def test_lengths_and_returns_are_exact_and_end_with_the_episode(results):
@@ -113,6 +124,17 @@ def test_an_episode_that_never_ends_is_cut_at_the_limit_and_not_won():
     found = jax.jit(lambda key: run_episodes(NeverOver(), always_two, key, 3))(jax.random.key(0))
     np.testing.assert_array_equal(found.length, [20] * 3)
     assert not found.success.any()
+
+
+def test_where_each_agent_wins_for_itself_the_share_of_agents_counts(results):
+    found = jax.jit(lambda key: run_episodes(OneOfTwoWins(), always_two, key, EPISODES))(jax.random.key(0))
+    np.testing.assert_array_equal(found.success, results.success / 2)
+
+
+def test_metrics_of_the_task_are_those_of_the_last_step():
+    found = jax.jit(lambda key: run_episodes(OneOfTwoWins(), always_two, key, EPISODES))(jax.random.key(0))
+    np.testing.assert_array_equal(found.metrics["time"], found.length)
+    np.testing.assert_array_equal(found.metrics["was_short"], found.length == SHORT)
 
 
 class Spaces:

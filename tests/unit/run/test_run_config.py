@@ -9,7 +9,7 @@ import pytest
 
 import goalward as gw
 from goalward.algos.settings import Range, coerce_fields
-from goalward.envs.registry import TASKS
+from goalward.envs.tasks import TASKS
 from goalward.run.config import Plan, RunConfig, load_preset, make_plan, parse_setting, preset_names
 
 

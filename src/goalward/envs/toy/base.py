@@ -2,81 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from goalward.envs.base import ActionSpace, EnvSpec, TimeStep
-from goalward.errors import UserError
-from goalward.goals.base import Goal
-from goalward.rewards.base import Reward
-
-GoalFactory = Callable[[Any], Goal]
-RewardFactory = Callable[[Any], Reward]
+from goalward.envs.base import TimeStep
+from goalward.envs.composed import ComposedEnv
 
 
-class TargetTask:
+class TargetTask(ComposedEnv):
     """A task that is solved when every agent has arrived; arrived agents stay where they are.
 
-    A subclass sets its geometry (`extent`, `longest_path`, `path_length`) and then calls this constructor, which
-    builds the goal and the reward on it. Its states hold `position`, `target` and `arrived`.
+    A subclass sets its geometry (`extent`, `longest_path`, `path_length`) before it calls the constructor, since the
+    goal and the reward are built on it. Its states hold `position`, `target` and `arrived`.
     """
 
     extent: float  # positions lie in [0, extent]
     longest_path: float  # no shortest path is longer
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        obs_dim: int,
-        action_space: ActionSpace,
-        max_steps: int,
-        num_agents: int,
-        goal: GoalFactory,
-        reward: RewardFactory,
-    ) -> None:
-        require_whole(name, 1, max_steps=max_steps)
-        self.goal = goal(self)
-        self.reward = reward(self)
-        self.spec = EnvSpec(
-            name=name,
-            obs_dim=obs_dim,
-            goal_dim=self.goal.dim,
-            action_space=action_space,
-            max_steps=max_steps,
-            num_agents=num_agents,
-            goal_name=self.goal.name,
-            reward_name=self.reward.name,
-        )
-
     def path_length(self, state: Any) -> jax.Array:
         """Returns [N], how far each agent still has to go."""
         raise NotImplementedError
 
-    def view(self, state: Any, *, obs: jax.Array, reward: jax.Array, action_mask: Any = None) -> TimeStep:
+    def view(self, state: Any, *, obs: jax.Array, reward: jax.Array, action_mask: jax.Array | None = None) -> TimeStep:
         """Returns the time step that shows `state`."""
         solved = jnp.all(state.arrived)
-        return TimeStep(
+        return self.show(
+            state,
             obs=obs,
-            achieved=self.goal.achieved(state),
-            goal=self.goal.target(state),
+            reward=reward,
             terminated=solved,
             success=solved,
-            reward=reward,
             action_mask=action_mask,
             active=~state.arrived,
         )
-
-
-def require_whole(task: str, low: int, **values: Any) -> None:
-    """Raises unless every value is a whole number of at least `low`."""
-    for name, value in values.items():
-        if type(value) is not int or value < low:
-            raise UserError(f"{name} of {task} must be a whole number of at least {low}; found {value}.")
 
 
 def distinct_cells(key: jax.Array, cells: jax.Array, count: int) -> jax.Array:

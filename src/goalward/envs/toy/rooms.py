@@ -9,15 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from goalward.envs.base import Discrete, TimeStep
-from goalward.envs.toy.base import (
-    GoalFactory,
-    RewardFactory,
-    TargetTask,
-    all_shortest_paths,
-    distinct_cells,
-    require_whole,
-)
-from goalward.envs.toy.draw import WALL, Canvas, Image, draw_agents
+from goalward.envs.composed import GoalFactory, RewardFactory, require_whole
+from goalward.envs.draw import WALL, Canvas, Image, draw_agents
+from goalward.envs.toy.base import TargetTask, all_shortest_paths, distinct_cells
 from goalward.errors import UserError
 from goalward.goals.toy import Position
 from goalward.rewards.toy import Dense

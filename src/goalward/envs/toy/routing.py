@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from goalward.envs.base import Discrete, TimeStep
-from goalward.envs.toy.base import GoalFactory, RewardFactory, TargetTask, distinct_cells, require_whole
-from goalward.envs.toy.draw import Canvas, Image, draw_agents
+from goalward.envs.composed import GoalFactory, RewardFactory, require_whole
+from goalward.envs.draw import Canvas, Image, draw_agents
+from goalward.envs.toy.base import TargetTask, distinct_cells
 from goalward.errors import UserError
 from goalward.goals.toy import Position
 from goalward.rewards.toy import Dense

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from goalward.envs.base import Box, TimeStep
-from goalward.envs.toy.base import GoalFactory, RewardFactory, TargetTask, require_whole
-from goalward.envs.toy.draw import Canvas, Image, draw_agents
+from goalward.envs.composed import GoalFactory, RewardFactory, require_whole
+from goalward.envs.draw import Canvas, Image, draw_agents
+from goalward.envs.toy.base import TargetTask
 from goalward.goals.toy import Position
 from goalward.rewards.toy import Dense
 

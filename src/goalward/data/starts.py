@@ -1,0 +1,82 @@
+"""Starts of episodes, drawn in batches ahead of need.
+
+Under `vmap` a conditional reset runs for every environment at every step, and a reset can cost more than a step.
+Here resets are drawn E at a time into a pool and handed out one by one, so an episode costs one reset.
+
+The n-th episode of a seed starts from `fold_in(key, n)`: every start is an independent draw with a goal of its own,
+used once, and the same whether the seed trains alone or beside others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from goalward.envs.base import Episode, GoalEnv, start_episode
+
+
+class Starts(NamedTuple):
+    """A ring of 2 E episodes that have not begun; start number n lies in slot n modulo 2 E."""
+
+    key: jax.Array
+    pool: Episode  # [2 E, ...]
+    num_drawn: jax.Array  # [] int32
+    num_used: jax.Array  # [] int32
+
+
+def first_starts(env: GoalEnv, key: jax.Array, num_envs: int) -> Starts:
+    """Returns a full pool for E environments."""
+    pool = _draw(env, key, jnp.arange(2 * num_envs))
+    return Starts(key, pool, jnp.int32(2 * num_envs), jnp.int32(0))
+
+
+def take_starts(starts: Starts, wanted: jax.Array) -> tuple[Starts, Episode]:
+    """Returns the pool, and a stacked episode [E, ...] that has the next unused starts in the rows `wanted` [E]."""
+    numbers = starts.num_used + jnp.cumsum(wanted, dtype=jnp.int32) - 1
+    slots = numbers % starts.pool.elapsed.shape[0]
+    fresh = jax.tree.map(lambda x: x[slots], starts.pool)
+    return starts._replace(num_used=starts.num_used + jnp.sum(wanted, dtype=jnp.int32)), fresh
+
+
+def refill(env: GoalEnv, starts: Starts) -> Starts:
+    """Returns the pool with at least E unused starts, enough for every environment to end at once."""
+    size = starts.pool.elapsed.shape[0]
+    num_envs = size // 2
+
+    def draw_more(starts: Starts) -> Starts:
+        numbers = starts.num_drawn + jnp.arange(num_envs, dtype=jnp.int32)
+        # A pool that is refilled for its neighbours' sake may be too full for all of them; the rest is drawn later.
+        fits = numbers < starts.num_used + size
+        slots = jnp.where(fits, numbers % size, size)
+        drawn = _draw(env, starts.key, numbers)
+        pool = jax.tree.map(lambda old, new: old.at[slots].set(new, mode="drop"), starts.pool, drawn)
+        return starts._replace(pool=pool, num_drawn=starts.num_drawn + jnp.sum(fits, dtype=jnp.int32))
+
+    runs_low = starts.num_drawn - starts.num_used < num_envs
+    return jax.lax.cond(any_seed(runs_low), draw_more, lambda starts: starts, starts)
+
+
+def num_reused(starts: Starts) -> jax.Array:
+    """Returns [] int32, how many starts were handed out before they had been drawn, that is, for a second time."""
+    return jnp.maximum(starts.num_used - starts.num_drawn, 0)
+
+
+@jax.custom_batching.custom_vmap
+def any_seed(flag: jax.Array) -> jax.Array:
+    """Returns `flag`; under `vmap`, whether it is set anywhere in the batch, as one value for all.
+
+    A condition that differs along a batch turns `cond` into a selection that computes both branches; this one does not.
+    """
+    return flag
+
+
+@any_seed.def_vmap
+def _any_in_batch(axis_size: int, in_batched: list[bool], flag: jax.Array) -> tuple[jax.Array, bool]:
+    del axis_size, in_batched
+    return any_seed(jnp.any(flag)), False
+
+
+def _draw(env: GoalEnv, key: jax.Array, numbers: jax.Array) -> Any:
+    return jax.vmap(lambda n: start_episode(env, jax.random.fold_in(key, n)))(numbers)
