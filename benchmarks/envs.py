@@ -51,15 +51,16 @@ def navix(env: Any) -> Native:
 
 def jaxgcrl(env: Any) -> Native:
     """Brax's wrappers for training, which put back the first state of each environment."""
-    from brax.envs.wrappers.training import AutoResetWrapper, EpisodeWrapper, VmapWrapper
+    from brax.envs.wrappers.training import wrap
 
-    own = AutoResetWrapper(EpisodeWrapper(VmapWrapper(env.physics), env.spec.max_steps, 1))
+    own = wrap(env.physics, episode_length=env.spec.max_steps)
 
     def step(keys: jax.Array, state: Any, action: jax.Array) -> Any:
         state = own.step(state, action[:, 0])
         return state, state.obs, jnp.ones(action.shape, bool), state.reward
 
-    return own.reset, step
+    # The wrappers read the number of environments off keys of the old kind, [E, 2].
+    return lambda keys: own.reset(jax.random.key_data(keys)), step
 
 
 def smax(env: Any) -> Native:

@@ -166,15 +166,20 @@ def _episode_problems(env: GoalEnv) -> Iterator[str]:
     keys = jax.random.split(jax.random.key(0), _NUM_EPISODES)
     start = jax.jit(jax.vmap(lambda k: start_episode(env, k)))
     run = jax.jit(jax.vmap(lambda k, e: _random_episode(env, k, e)))
-    first = start(keys)
-    trace: TimeStep = run(keys, first)  # [episodes, time, ...]; the step that ends an episode is repeated
+    try:
+        first = start(keys)
+        last, trace = run(keys, first)  # trace: [episodes, time, ...]; the step that ends an episode is repeated
+        alone = jax.jit(lambda k: start_episode(env, k))(keys[1])
+        again = start(keys), run(keys, first)
+    except Exception as error:  # whatever a user's callback raises
+        yield f"`reset` and `step` must run under jax.jit and jax.vmap; they raised {_brief(error)}."
+        return
     both = jax.tree.map(lambda a, b: np.concatenate([a[:, None], b], 1), first.step, trace)
 
-    if not _same(jax.tree.leaves(start(keys)), jax.tree.leaves(first)):
+    if not _same(jax.tree.leaves(again[0]), jax.tree.leaves(first)):
         yield "`reset` must be a function of its key alone; two calls with one key gave different results."
-    if not _same(jax.tree.leaves(run(keys, first)), jax.tree.leaves(trace)):
+    if not _same(jax.tree.leaves(again[1]), jax.tree.leaves((last, trace))):
         yield "`step` must be a function of its arguments alone; two calls with the same ones gave different results."
-    alone = jax.jit(lambda k: start_episode(env, k))(keys[1])
     if not np.allclose(alone.step.obs, first.step.obs[1], atol=1e-5, equal_nan=True):
         yield "`reset` must give the same result under jax.vmap as alone; the observations differ."
     for name in ("obs", "achieved", "goal", "reward"):
@@ -189,26 +194,31 @@ def _episode_problems(env: GoalEnv) -> Iterator[str]:
             f"`step` must end an episode within `spec.max_steps` = {env.spec.max_steps} steps by `terminated` or "
             "`truncated`; found one that goes on. Leave `truncated` out to have it done for you."
         )
-    yield from _picture_problems(env, alone.state)
+    yield from _picture_problems(env, [alone.state, jax.tree.map(lambda x: x[0], last.state)])
 
 
-def _picture_problems(env: GoalEnv, state: Any) -> Iterator[str]:
+def _picture_problems(env: GoalEnv, states: list[Any]) -> Iterator[str]:
+    """Yields what is wrong with the pictures of a first and a last state."""
     if not can_render(env):
         return
     try:
-        image = np.asarray(env.render(state))  # type: ignore[attr-defined]
+        images = [np.asarray(env.render(state)) for state in states]  # type: ignore[attr-defined]
     except Exception as error:
         yield f"`render(state)` must return a picture as NumPy; it raised {_brief(error)}."
         return
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        yield (
-            "`render(state)` must return uint8 of shape (height, width, 3); "
-            f"found {image.dtype} of shape {image.shape}."
-        )
+    for image in images:
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            yield (
+                "`render(state)` must return uint8 of shape (height, width, 3); "
+                f"found {image.dtype} of shape {image.shape}."
+            )
+            return
+    if len({image.shape for image in images}) > 1:
+        yield f"`render(state)` must return pictures of one size; found {' and '.join(str(x.shape) for x in images)}."
 
 
-def _random_episode(env: GoalEnv, key: jax.Array, episode: Episode) -> TimeStep:
-    """Returns the time steps [T, ...] of uniformly random actions, standing still once the episode is over."""
+def _random_episode(env: GoalEnv, key: jax.Array, episode: Episode) -> tuple[Episode, TimeStep]:
+    """Returns the end of an episode of uniformly random actions and its time steps [T, ...]; it stays once over."""
     policy = uniform_policy(env)
 
     def one_step(episode: Episode, key: jax.Array) -> tuple[Episode, TimeStep]:
@@ -219,7 +229,7 @@ def _random_episode(env: GoalEnv, key: jax.Array, episode: Episode) -> TimeStep:
         kept = jax.tree.map(lambda a, b: jnp.where(over, a, b), episode, moved)
         return kept, kept.step
 
-    return jax.lax.scan(one_step, episode, jax.random.split(key, env.spec.max_steps))[1]
+    return jax.lax.scan(one_step, episode, jax.random.split(key, env.spec.max_steps))
 
 
 def _trace(function: Any, *arguments: Any) -> tuple[Any, Any]:

@@ -94,6 +94,12 @@ def fail(*_):
     raise ValueError("the simulator is not running.\nand more lines")
 
 
+def through_python(state, step):
+    """Asks Python for the observation, without saying how to do so for many states at once."""
+    shape = jax.ShapeDtypeStruct(step.obs.shape, step.obs.dtype)
+    return state, step._replace(obs=jax.pure_callback(lambda obs: obs, shape, step.obs))
+
+
 def branch(state, step):
     if step.obs[0, 1] > 0.5:
         return state, step._replace(success=~step.success)
@@ -261,6 +267,14 @@ VIOLATIONS = {
         ["`render(state)`", "uint8 of shape (height, width, 3)", "found float64 of shape (4, 4, 3)"],
     ),
     "a picture that fails": (lambda: drawing(fail), ["`render(state)`", "ValueError: the simulator is not running"]),
+    "pictures that grow": (
+        lambda: drawing(lambda state: np.zeros((4 + int(state["place"][0, 0] != 0), 4, 3), np.uint8)),
+        ["`render(state)`", "of one size", "found (4, 4, 3) and"],
+    ),
+    "a callback that cannot be batched": (
+        lambda: stepping(through_python),
+        ["`reset` and `step`", "jax.jit and jax.vmap", "vmap"],
+    ),
     "a counter in step": (CountsInStep, ["`step`", "function of its arguments alone", "different results"]),
 }
 
