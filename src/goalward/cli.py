@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -61,15 +63,36 @@ def tasks(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(rows, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
+    for line in _task_lines(shutil.get_terminal_size().columns):
+        print(line)
 
-    table = Table("task", "agents", "actions", "goals", "rewards", "installed", "what it asks")
-    for row in rows:
-        installed = "yes" if row["installed"] else f"no: pip install 'goalward[{row['extra']}]'"
-        parts = [", ".join(row[key]) for key in ("goals", "rewards")]  # type: ignore[arg-type]
-        table.add_row(row["name"], str(row["agents"]), row["actions"], *parts, installed, row["summary"])  # type: ignore[arg-type]
-    Console().print(table)
+
+def _task_lines(width: int) -> Iterator[str]:
+    """Returns the list of tasks, those that share goals and rewards together; only prose is ever folded."""
+    from goalward.envs.tasks import TASKS, Task
+
+    suites: dict[str, dict[tuple[tuple[str, ...], tuple[str, ...]], list[Task]]] = {}
+    for task in TASKS.values():
+        groups = suites.setdefault(task.suite, {})
+        groups.setdefault((tuple(task.goals), tuple(task.rewards)), []).append(task)
+
+    def fold(head: str, text: str) -> list[str]:
+        return textwrap.wrap(
+            head + text, width, subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False
+        )
+
+    yield "Of goals and rewards the first is the default."
+    for suite, groups in suites.items():
+        members = [task for group in groups.values() for task in group]
+        missing = "" if members[0].is_installed else f" (not installed: pip install 'goalward[{members[0].extra}]')"
+        yield f"\n{suite}{missing}"
+        longest = max(len(task.name) for task in members)
+        for (goals, rewards), group in groups.items():
+            for task in group:
+                agents = "1 agent" if task.num_agents == 1 else f"{task.num_agents} agents"
+                yield from fold(f"  {task.name:{longest}}  {agents:9}  {task.actions:10}  ", task.summary)
+            yield from fold("      goals: ", ", ".join(goals))
+            yield from fold("      rewards: ", ", ".join(rewards))
 
 
 def train(options: argparse.Namespace) -> None:
@@ -172,46 +195,57 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("tasks", tasks)
     sub.add_argument("--json", action="store_true", help="print one JSON document")
 
-    sub = command("train", train)
-    sub.add_argument("task", nargs="?", help="a task's name, or module:factory for your own (default: toy/rooms)")
-    sub.add_argument("--algo", help="algorithm (default: cppo)")
-    sub.add_argument("--seeds", type=int, help="independent runs, trained side by side in one program")
-    sub.add_argument("--first-seed", type=int, metavar="K", help="number of the first seed (default: 0)")
-    sub.add_argument("--steps", type=_count, help="environment steps per seed, rounded up to whole iterations")
-    sub.add_argument(
+    _add_train_arguments(command("train", train))
+
+    sub = command("evaluate", evaluate)
+    _add_run_arguments(sub)
+    sub.add_argument("--episodes", type=_count, help="whole episodes per seed (default: as in training)")
+    sub.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
+    sub.add_argument("--json", action="store_true", help="print one JSON document")
+
+    sub = command("render", render)
+    _add_run_arguments(sub)
+    sub.add_argument("--out", type=Path, metavar="FILE.gif", help="where to (default: RUN/media/render.gif)")
+    sub.add_argument("--episodes", type=int, default=6, help="how many episodes side by side (default: 6)")
+    sub.add_argument("--key", type=int, default=0, help="random key of the episodes (default: 0)")
+
+    sub = command("check", check)
+    sub.add_argument("env", metavar="module:factory", help="your environment, or a task's name")
+    return parser
+
+
+def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", nargs="?", help="a task's name, or module:factory for your own (default: toy/rooms)")
+    parser.add_argument("--algo", help="algorithm (default: cppo)")
+    parser.add_argument("--seeds", type=int, help="independent runs, trained side by side in one program")
+    parser.add_argument("--first-seed", type=int, metavar="K", help="number of the first seed (default: 0)")
+    parser.add_argument(
+        "--steps",
+        type=_count,
+        help="environment steps per seed, at least one iteration, rounded up to whole ones",
+    )
+    parser.add_argument(
         "--preset",
         help="default, quick, paper-literal, tuned, or a .toml file (default: tuned if there is one)",
     )
-    sub.add_argument("--goal", help="one of the task's goals")
-    sub.add_argument("--reward", help="one of the task's rewards, for methods that use one")
-    sub.add_argument("--out", type=Path, help="directory of the run (default: a new one under runs/)")
-    sub.add_argument(
+    parser.add_argument("--goal", help="one of the task's goals")
+    parser.add_argument("--reward", help="one of the task's rewards, for methods that use one")
+    parser.add_argument("--out", type=Path, help="directory of the run (default: a new one under runs/)")
+    parser.add_argument(
         "--set",
         nargs="+",
         action="extend",
         default=[],
         metavar="key=value",
-        help="any setting, e.g. clip=0.1 env.size=11",
+        help="any setting, e.g. clip=0.1 env.size=11; the task comes before it",
     )
-    sub.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run from its newest checkpoint")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run from its newest checkpoint")
 
-    sub = command("evaluate", evaluate)
-    sub.add_argument("run_dir", type=Path, metavar="RUN", help="a run's directory")
-    sub.add_argument("--episodes", type=_count, help="whole episodes per seed (default: as in training)")
-    sub.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
-    sub.add_argument("--json", action="store_true", help="print one JSON document")
-    sub.add_argument("--env", metavar="module:factory", help="the environment, if it is your own")
 
-    sub = command("render", render)
-    sub.add_argument("run_dir", type=Path, metavar="RUN", help="a run's directory")
-    sub.add_argument("--out", type=Path, metavar="FILE.gif", help="where to (default: RUN/media/render.gif)")
-    sub.add_argument("--episodes", type=int, default=6, help="how many episodes side by side (default: 6)")
-    sub.add_argument("--key", type=int, default=0, help="random key of the episodes (default: 0)")
-    sub.add_argument("--env", metavar="module:factory", help="the environment, if it is your own")
-
-    sub = command("check", check)
-    sub.add_argument("env", metavar="module:factory", help="your environment, or a task's name")
-    return parser
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what every command takes that reads a saved run."""
+    parser.add_argument("run_dir", type=Path, metavar="RUN", help="a run's directory")
+    parser.add_argument("--env", metavar="module:factory", help="the environment, if it is your own")
 
 
 def _count(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Exceptions whose text is meant for the user, and the sentence that offers the nearest known name."""
+"""Exceptions whose text is meant for the user, and parts of their sentences."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names) or 'none'}."
     return UserError(f"Unknown {what} '{name}'. {hint}")
+
+
+def brief(error: BaseException) -> str:
+    """Returns an exception's type and the first line of its message, without a full stop."""
+    first_line, _, _ = str(error).strip().partition("\n")
+    return f"{type(error).__name__}: {first_line.rstrip('.') or 'no message'}"

@@ -2,10 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import pytest
+
+import goalward
 from goalward.envs.tasks import TASKS
 
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "numpy", "rich", "PIL"}
@@ -50,6 +55,30 @@ def test_listing_the_tasks_as_json_loads_no_suite_and_no_jax(tmp_path):
     code = "from goalward.cli import main\ntry: main(['tasks', '--json'])\nexcept SystemExit: print()"
 
     assert not modules_after(code, tmp_path) & (HEAVY | SUITES)
+
+
+# What a folder may import of ours, besides itself and errors.py: dependencies point one way.
+LAYERS = {
+    "losses": set(),
+    "goals": set(),
+    "rewards": set(),
+    "envs": {"goals", "rewards"},
+    "nets": {"envs"},
+    "data": {"envs"},
+    "algos": {"data", "nets", "losses", "envs"},
+    "evaluate": {"data", "envs"},
+}
+
+
+@pytest.mark.parametrize("folder", LAYERS)
+def test_dependencies_point_one_way(folder):
+    package = Path(goalward.__file__).parent
+    files = sorted((package / folder).rglob("*.py"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    imported = set(re.findall(r"^\s*(?:from|import) goalward\.(\w+)", text, re.MULTILINE))
+
+    assert files
+    assert imported <= LAYERS[folder] | {folder, "errors"}
 
 
 def test_every_task_says_which_extra_brings_its_package():

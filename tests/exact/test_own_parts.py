@@ -1,5 +1,7 @@
 """Parts that no file can hold: objects and modules of the caller's are asked for again, never replaced."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -53,6 +55,12 @@ def test_a_goal_object_is_asked_for_again(tmp_path):
     with pytest.raises(gw.UserError, match="pass the object as env="):
         gw.load(tmp_path / "run")
 
+    with pytest.raises(gw.UserError, match=r"The goal of the run came as an object of your own.* pass .* env="):
+        gw.load(tmp_path / "run", env="toy/rooms")
+    with pytest.raises(gw.UserError, match=r"a run whose goal was an object of your own.* pass it again as goal="):
+        gw.train("toy/rooms", preset=tmp_path / "run" / "config.toml", out=tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
     again = gw.load(tmp_path / "run", env=gw.make("toy/rooms", goal=goal))
     assert isinstance(again.learner.env.goal, OtherPosition)
 
@@ -76,6 +84,27 @@ def test_modules_are_asked_for_again(run_with_networks):
     np.testing.assert_array_equal(policy.act(obs, goal), trained.act(obs, goal))
 
 
+def test_modules_are_asked_for_again_by_a_preset(run_with_networks, tmp_path):
+    preset = run_with_networks.path / "config.toml"
+    for algo in ("cppo", gw.CPPO(**SMALL)):
+        with pytest.raises(gw.UserError, match=r"a run with networks of your own.* pass them again as algo="):
+            gw.train("toy/rooms", algo, preset=preset, out=tmp_path / "run")
+    assert make_plan(task="toy/rooms", algo=with_networks(), preset=preset).run.steps == SHORT["steps"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_part_of_a_run_is_refused(run_with_networks, tmp_path):
+    for algo in ("cppo", 3, gw.CPPO):
+        with pytest.raises(gw.UserError, match=r"Expected algo to be settings with networks, goalward\.CPPO"):
+            gw.load(run_with_networks.path, algo=algo)
+    with pytest.raises(gw.UserError, match="networks of your own, which no file holds"):
+        gw.load(run_with_networks.path, algo=gw.CPPO(**SMALL))
+    with pytest.raises(gw.UserError, match=r"Expected env to be an environment.* found 3\."):
+        gw.load(run_with_networks.path, env=3, algo=with_networks())
+    with pytest.raises(gw.UserError, match=r"Expected out to be the path of a directory; found 3\."):
+        gw.train("toy/rooms", preset="quick", out=3)
+
+
 def test_a_resumed_run_takes_modules_and_no_settings(run_with_networks):
     other = gw.CPPO(num_envs=8, clip=0.01, networks=with_networks().networks)
     resumed = gw.resume(run_with_networks.path, algo=other)
@@ -94,6 +123,56 @@ def test_modules_that_return_something_else_are_refused(sizes, complaint):
     learner = with_networks(**sizes).bind(gw.make("toy/rooms"), 1)
     with pytest.raises(gw.UserError, match=complaint):
         learner.init(jax.random.key(0))
+
+
+class Dropping(Net):
+    @nn.compact
+    def __call__(self, *inputs):
+        return nn.Dropout(0.5, deterministic=False)(nn.Dense(self.num_outputs)(jnp.concatenate(inputs, axis=-1)))
+
+
+class Counting(Net):
+    @nn.compact
+    def __call__(self, *inputs):
+        return nn.BatchNorm(use_running_average=False)(nn.Dense(self.num_outputs)(jnp.concatenate(inputs, axis=-1)))
+
+
+class Pair(Net):
+    def __call__(self, *inputs):
+        return inputs[0], inputs[0]
+
+
+class Whole(Net):
+    def __call__(self, *inputs):
+        return inputs[0].astype(jnp.int32)
+
+
+class Lonely(Net):
+    def __call__(self, first):
+        return first
+
+
+@pytest.mark.parametrize("name", ["policy", "phi"])
+@pytest.mark.parametrize(
+    ("module", "complaint"),
+    [
+        (Dropping(4), "with its parameters alone, no dropout; it raised InvalidRngError: "),
+        (Counting(4), "must hold parameters only; found the collections batch_stats"),
+        (Pair(4), "must return one array of floats; found tuple"),
+        (Whole(4), "must return one array of floats; found int32"),
+        (Lonely(4), r"inputs of the shapes \(4, 1, 18\), \(4, 1, \d\) .* it raised TypeError: "),
+        (None, "must be a Flax module, an instance and not a class; found None"),
+        (Net, "must be a Flax module, an instance and not a class; found <class"),
+    ],
+    ids=["dropout", "batch statistics", "tuple", "whole numbers", "signature", "none", "class"],
+)
+def test_modules_that_cannot_be_trained_are_refused_before_anything_is_written(tmp_path, name, module, complaint):
+    networks = dataclasses.replace(with_networks().networks, **{name: module})
+    algo = dataclasses.replace(with_networks(), networks=networks)
+    with pytest.raises(gw.UserError, match=f"The {name} network .*{complaint}") as caught:
+        gw.train("toy/rooms", algo, out=tmp_path / "run", **SHORT)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_environment_object_takes_no_goal_and_no_arguments(tmp_path):

@@ -114,14 +114,49 @@ def test_ctrl_c_ends_with_130_and_the_printed_command_finishes_the_run(finished,
     assert_same_run(out, finished.path)
 
 
-@pytest.mark.parametrize("lost", ["config.toml", "checkpoints/140/state"])
-def test_a_damaged_run_is_not_silently_started_anew(copy_of_finished, lost, capsys):
-    target = copy_of_finished / lost
-    shutil.rmtree(target) if target.is_dir() else target.unlink()
-    records = (copy_of_finished / "metrics.jsonl").read_text()
-    with pytest.raises(SystemExit) as exit_info:
-        main(["train", "--resume", str(copy_of_finished)])
+def lose_part_of_the_progress(run, part):
+    path = run / "checkpoints" / "140" / "progress" / "metadata"
+    content = json.loads(path.read_text())
+    del content[part]
+    path.write_text(json.dumps(content))
+    (run / "checkpoints" / "140" / "sizes.json").unlink()
 
-    assert exit_info.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err
+
+def cut_the_arrays_short(run):
+    files = [path for path in (run / "checkpoints" / "140" / "state").rglob("*") if path.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-100])
+
+
+def put_a_file_for_the_checkpoints(run):
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").write_text("")
+
+
+def lose_a_record(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:-1]))
+
+
+DAMAGES = {
+    "no settings": (lambda run: (run / "config.toml").unlink(), "which holds a config.toml"),
+    "no arrays": (lambda run: shutil.rmtree(run / "checkpoints" / "140" / "state"), "140 is damaged"),
+    "arrays cut short": (cut_the_arrays_short, "140 is damaged"),
+    "no clock": (lambda run: lose_part_of_the_progress(run, "elapsed"), "to hold a number `elapsed`"),
+    "no history": (lambda run: lose_part_of_the_progress(run, "history"), "a list `history`"),
+    "no folder of checkpoints": (put_a_file_for_the_checkpoints, "to be a directory of checkpoints; found a file"),
+    "a lost record": (lose_a_record, "one line per seed for iteration 140; found seeds [0, 1, 2, 3, 4, 5, 6]."),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_not_silently_started_anew(copy_of_finished, goalward, damage):
+    inflict, complaint = DAMAGES[damage]
+    inflict(copy_of_finished)
+    records = (copy_of_finished / "metrics.jsonl").read_text()
+    code, _, err = goalward("train", "--resume", copy_of_finished)
+
+    assert code == 2
+    assert complaint in err
+    assert err.count("\n") == 1
     assert (copy_of_finished / "metrics.jsonl").read_text() == records

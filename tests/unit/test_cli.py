@@ -1,6 +1,8 @@
 """The command line: mistakes are explained in a sentence or two, and nothing is written."""
 
+import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -53,11 +55,17 @@ MISTAKES = {
     "no tuned preset": (["train", "module:factory", "--preset", "tuned"], ["tuned", "quick"]),
     "unknown goal": (["train", "toy/routing", "--goal", "distanse"], ["distanse", "distance"]),
     "goal of another task": (["train", "toy/rooms", "--goal", "distance"], ["distance", "position"]),
+    "empty goal": (["train", "toy/rooms", "--goal", ""], ["goal of toy/rooms ''", "position"]),
+    "empty reward": (["train", "toy/rooms", "--reward", ""], ["reward of toy/rooms ''", "sparse"]),
     "unknown reward": (["train", "toy/rooms", "--reward", "shaped"], ["shaped", "sparse"]),
     "unknown setting": (["train", "--set", "clipp=0.1"], ["clipp", "clip"]),
+    "task after a setting": (["train", "--set", "clip=0.1", "toy/rooms"], ["toy/rooms", "before --set"]),
     "setting without value": (["train", "--set", "clip"], ["key=value", "clip"]),
     "setting without key": (["train", "--set", "=3"], ["key=value"]),
-    "unknown argument of the task": (["train", "toy/rooms", *TINY, "--set", "env.width=3"], ["toy/rooms", "width"]),
+    "unknown argument of the task": (
+        ["train", "toy/rooms", *TINY, "--set", "env.width=3"],
+        ["width", "size"],
+    ),
     "goal as an argument of the task": (["train", "toy/rooms", *TINY, "--set", "env.goal=position"], ["goal"]),
     "task as an argument of the task": (["train", "toy/rooms", *TINY, "--set", "env.task=maze"], ["task"]),
     "size out of range": (["train", "toy/rooms", *TINY, "--set", "env.size=4"], ["size", "4"]),
@@ -180,13 +188,35 @@ def test_tasks_as_json_are_one_document(goalward):
     assert all(row["installed"] for row in rows if row["suite"] == "toy")
 
 
-def test_tasks_are_listed_with_their_goals(goalward, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+@pytest.mark.parametrize("columns", [80, 200])
+def test_tasks_are_listed_with_their_goals(goalward, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
     code, out, _ = goalward("tasks")
+    rows = [line.split() for line in out.splitlines()]
 
     assert code == 0
-    assert all(name in out for name in TASKS)
-    assert "position, distance" in out
+    assert max(map(len, out.splitlines())) <= columns
+    for task in TASKS.values():
+        (row,) = (row for row in rows if row[:1] == [task.name])
+        assert row[1] == str(task.num_agents)
+        assert row[3] == task.actions
+        assert f"goals: {', '.join(task.goals)}\n" in out
+        assert f"rewards: {', '.join(task.rewards)}\n" in out
+
+
+def test_a_suite_that_is_missing_is_listed_with_its_extra(goalward, monkeypatch):
+    monkeypatch.setitem(TASKS, "toy/rooms", dataclasses.replace(TASKS["toy/rooms"], package="nosuch", extra="toys"))
+
+    assert "toy (not installed: pip install 'goalward[toys]')\n" in goalward("tasks")[1]
+
+
+def test_tasks_are_listed_in_any_encoding(tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "goalward", "tasks"]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "toy/routing" in answer.stdout
 
 
 def test_check_confirms_a_built_in_task(goalward):

@@ -31,11 +31,14 @@ class Learner(Protocol):
     steps_per_iteration: int  # environment steps that one call of `iterate` takes
 
     def init(self, key: jax.Array) -> Any:
-        """Returns the state before training: parameters, optimisers, environments, keys."""
+        """Returns the state before training: its `params`, which are all that `act` reads, and all else it needs."""
         ...
 
     def iterate(self, state: Any) -> tuple[Any, Metrics]:
-        """Returns the state after one iteration, and scalar metrics named `group/name`."""
+        """Returns the state after one iteration, and scalar metrics named `group/name`.
+
+        Among them are `rollout/episodes` and `rollout/wins`, the episodes that ended and how much of them was won.
+        """
         ...
 
     def act(
@@ -79,6 +82,10 @@ class AlgorithmConfig:
 
     def steps_per_iteration(self) -> int:
         """Returns the environment steps of one iteration."""
+        raise NotImplementedError
+
+    def gradient_steps_per_iteration(self) -> int:
+        """Returns how often an optimiser steps in one iteration."""
         raise NotImplementedError
 
     def bind(self, env: GoalEnv, num_iterations: int) -> Learner:

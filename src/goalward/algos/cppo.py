@@ -178,15 +178,15 @@ class CPPOLearner:
         key, key_collect, key_relabel, key_epochs = jax.random.split(state.key, 4)
         worlds, rollout = self.collect(state, key_collect)
         steps = self.relabel(state.params, rollout, key_relabel)
-        judged = None
+        computed_before = None
         if self.config.advantage_order == "before_critic":
             key_epochs, key_before = jax.random.split(key_epochs)
-            judged = self.advantages(state.params.encoders, steps, key_before)
+            computed_before = self.advantages(state.params.encoders, steps, key_before)
 
         def epoch(state: State, key: jax.Array) -> tuple[State, Metrics]:
             key_critic, key_value, key_policy = jax.random.split(key, 3)
             state, critic_metrics = self.update_encoders(state, steps, key_critic)
-            adv, value_metrics = judged or self.advantages(state.params.encoders, steps, key_value)
+            adv, value_metrics = computed_before or self.advantages(state.params.encoders, steps, key_value)
             state, policy_metrics = self.update_policy(state, steps, adv, key_policy)
             return state, critic_metrics | value_metrics | policy_metrics
 
@@ -272,10 +272,10 @@ class CPPOLearner:
         return state, jax.tree.map(jnp.mean, metrics)
 
     def advantages(self, encoders: Encoders, steps: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
-        """Returns A [T*E, N] at g*, equations 6 to 9, with V under the policy that acted."""
+        """Returns A [T*E, N] at g*, with V under the policy that acted (Algorithm 1, lines 5 and 6)."""
 
         def one_chunk(chunk: tuple[jax.Array, Steps]) -> tuple[jax.Array, jax.Array]:
-            key, batch = chunk
+            key_support, batch = chunk
             psi = apply(self.networks.psi, encoders.psi, batch.goal)
 
             def q_value(action: jax.Array) -> jax.Array:
@@ -283,11 +283,11 @@ class CPPOLearner:
                 return self.energy.paired(phi, psi)
 
             actions, weights = self.head.support(
-                key, batch.policy_outputs, batch.action_mask, self.config.num_value_samples
+                key_support, batch.policy_outputs, batch.action_mask, self.config.num_value_samples
             )
-            v = state_value(jax.vmap(q_value)(actions), weights)
-            q = q_value(batch.action)
-            return advantage(q, v), v
+            v = state_value(jax.vmap(q_value)(actions), weights)  # equations 7 and 8
+            q = q_value(batch.action)  # equation 6
+            return advantage(q, v), v  # equation 9
 
         # In pieces, since all actions of a whole rollout at once would not fit on a device.
         keys = jax.random.split(key, self.num_batches)

@@ -14,6 +14,8 @@ from goalward.envs.base import Discrete, EnvSpec
 from goalward.errors import UserError
 from goalward.nets.mlp import Activation, Precision
 
+MAX_STEPS_PER_ITERATION = 2**31 - 1  # what the indices of a minibatch can hold
+
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(AlgorithmConfig):
@@ -66,6 +68,11 @@ class OnPolicyConfig(AlgorithmConfig):
                 f"found {self.initial_log_std}."
             )
         steps = self.steps_per_iteration()
+        if steps > MAX_STEPS_PER_ITERATION:
+            raise UserError(
+                f"num_envs x rollout_length must be at most 2^31 - 1 = {MAX_STEPS_PER_ITERATION} environment steps; "
+                f"found {self.num_envs} x {self.rollout_length} = {steps}."
+            )
         if steps % self.batch_size:
             small = [size for size in range(1, math.isqrt(steps) + 1) if steps % size == 0]
             fitting = {size for divisor in small for size in (divisor, steps // divisor)} - {1}
@@ -85,13 +92,17 @@ class OnPolicyConfig(AlgorithmConfig):
         """Returns the environment steps of one iteration."""
         return self.num_envs * self.rollout_length
 
+    def gradient_steps_per_iteration(self) -> int:
+        """Returns the number of minibatches of one iteration, over all epochs."""
+        return self.num_epochs * (self.steps_per_iteration() // self.batch_size)
+
     def optimizer(self, learning_rate: float, num_iterations: int) -> optax.GradientTransformation:
         """Returns Adam behind gradient clipping, its rate at its end after `num_iterations`."""
         return make_optimizer(
             learning_rate=learning_rate,
             end=self.lr_end,
             schedule=self.lr_schedule,
-            num_steps=num_iterations * self.num_epochs * (self.steps_per_iteration() // self.batch_size),
+            num_steps=num_iterations * self.gradient_steps_per_iteration(),
             max_grad_norm=self.max_grad_norm,
             epsilon=self.adam_epsilon,
         )

@@ -12,6 +12,7 @@ import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import jax
 import numpy as np
 
 from goalward.errors import UserError, unknown_name
@@ -47,9 +48,9 @@ def check_fields(config: Any) -> None:
         value, kind = getattr(config, name), _without_none(hint)
         if value is None and kind is hint:
             raise UserError(f"{name} must have a value; found None.")
-        if not isinstance(value, bool | int | float | str | list | tuple | np.generic):
+        if value is None or isinstance(value, jax.core.Tracer):
             continue
-        value = _coerce(name, value.item() if isinstance(value, np.generic) else value, kind)
+        value = _coerce(name, value, kind)
         object.__setattr__(config, name, value)
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{name} must be a finite number; found {value}.")
@@ -79,6 +80,8 @@ _TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", 
 
 
 def _coerce(key: str, value: Any, kind: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray | jax.Array) and value.ndim == 0:
+        value = value.item()
     if typing.get_origin(kind) is Annotated:
         kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) is tuple:

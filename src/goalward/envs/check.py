@@ -23,7 +23,7 @@ from goalward.envs.base import (
     start_episode,
 )
 from goalward.envs.uniform import uniform_policy
-from goalward.errors import UserError
+from goalward.errors import UserError, brief
 
 _NUM_EPISODES = 8
 
@@ -90,7 +90,7 @@ def _call_problems(env: GoalEnv) -> Iterator[str]:
     try:
         reset_program, result = _trace(env.reset, key)
     except Exception as error:  # whatever a user's method raises
-        yield f"`reset(key)` must run under jax.jit; it raised {_brief(error)}."
+        yield f"`reset(key)` must run under jax.jit; it raised {brief(error)}."
         return
     if not _is_state_and_step(result):
         yield f"`reset(key)` must return (state, goalward.TimeStep); found {_kind(result)}."
@@ -100,7 +100,7 @@ def _call_problems(env: GoalEnv) -> Iterator[str]:
     try:
         step_program, result = _trace(env.step, key, state, action)
     except Exception as error:
-        yield f"`step(key, state, action)` must run under jax.jit; it raised {_brief(error)}."
+        yield f"`step(key, state, action)` must run under jax.jit; it raised {brief(error)}."
         return
     if not _is_state_and_step(result):
         yield f"`step(key, state, action)` must return (state, goalward.TimeStep); found {_kind(result)}."
@@ -172,7 +172,7 @@ def _episode_problems(env: GoalEnv) -> Iterator[str]:
         alone = jax.jit(lambda k: start_episode(env, k))(keys[1])
         again = start(keys), run(keys, first)
     except Exception as error:  # whatever a user's callback raises
-        yield f"`reset` and `step` must run under jax.jit and jax.vmap; they raised {_brief(error)}."
+        yield f"`reset` and `step` must run under jax.jit and jax.vmap; they raised {brief(error)}."
         return
     both = jax.tree.map(lambda a, b: np.concatenate([a[:, None], b], 1), first.step, trace)
 
@@ -204,7 +204,7 @@ def _picture_problems(env: GoalEnv, states: list[Any]) -> Iterator[str]:
     try:
         images = [np.asarray(env.render(state)) for state in states]  # type: ignore[attr-defined]
     except Exception as error:
-        yield f"`render(state)` must return a picture as NumPy; it raised {_brief(error)}."
+        yield f"`render(state)` must return a picture as NumPy; it raised {brief(error)}."
         return
     for image in images:
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
@@ -288,8 +288,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {', '.join(type(part).__name__ for part in value)}"
     return type(value).__name__
-
-
-def _brief(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0].rstrip('.') if text else 'no message'}"

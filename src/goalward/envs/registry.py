@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from goalward.envs.tasks import TASKS
-from goalward.errors import UserError, unknown_name
+from goalward.errors import UserError, brief, unknown_name
 
 if TYPE_CHECKING:
     from goalward.envs.base import GoalEnv
@@ -38,6 +41,8 @@ def make(
     1
 
     """
+    if not isinstance(task, str):
+        raise UserError(f"Expected the name of a task or module:factory; found {task!r}.")
     if ":" in task:
         return _make_from_reference(task, goal=goal, reward=reward, arguments=arguments)
     if task not in TASKS:
@@ -49,6 +54,7 @@ def make(
             f"Install it with: pip install 'goalward[{entry.extra}]'"
         )
     merged = {**entry.arguments, **arguments}
+    merged = {name: value.item() if isinstance(value, np.generic) else value for name, value in merged.items()}
     merged["goal"] = _part(f"goal of {task}", goal, entry.goals)
     merged["reward"] = _part(f"reward of {task}", reward, entry.rewards)
     return _construct(task, _load(entry.constructor), merged)
@@ -57,7 +63,7 @@ def make(
 def _part(what: str, chosen: Any, known: Mapping[str, str]) -> Callable[[Any], Any]:
     """Returns a function from an environment to its goal or reward."""
     if chosen is None or isinstance(chosen, str):
-        name = chosen or next(iter(known))
+        name = next(iter(known)) if chosen is None else chosen
         if name not in known:
             raise unknown_name(what, name, known)
         factory: Callable[[Any], Any] = _load(known[name])
@@ -75,7 +81,7 @@ def _make_from_reference(reference: str, *, goal: Any, reward: Any, arguments: d
     except (Exception, SystemExit) as error:  # whatever a user's module raises while it is imported
         raise UserError(
             f"Expected '{reference}' to name an importable module and a factory in it; importing '{module_name}' "
-            f"failed with {type(error).__name__}: {error}."
+            f"failed with {brief(error)}."
         ) from error
     factory = getattr(module, attribute, None)
     if factory is None:
@@ -93,16 +99,32 @@ def _make_from_reference(reference: str, *, goal: Any, reward: Any, arguments: d
 
 
 def _construct(task: str, factory: Callable[..., Any], arguments: dict[str, Any]) -> GoalEnv:
+    _check_names(task, factory, arguments)
     try:
         env: GoalEnv = factory(**arguments)
     except UserError:
         raise
-    except Exception as error:  # whatever a user's factory raises
+    except (Exception, SystemExit) as error:  # whatever a user's factory raises
         raise UserError(
             f"The environment of '{task}' could not be built with the arguments {sorted(arguments)}; it raised "
-            f"{type(error).__name__}: {str(error).rstrip('.')}."
+            f"{brief(error)}."
         ) from error
     return env
+
+
+def _check_names(task: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raises `UserError` for an argument that the factory does not take."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # functions written in C need not tell
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    for name in arguments:
+        if name not in names:
+            listed = ", ".join(sorted(names - {"goal", "reward"})) or "none"
+            raise UserError(f"The environment of '{task}' takes no argument '{name}'. It takes: {listed}.")
 
 
 def _load(reference: str) -> Any:

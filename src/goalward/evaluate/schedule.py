@@ -9,5 +9,6 @@ def evaluation_iterations(num_iterations: int, num_evaluations: int) -> list[int
     >>> evaluation_iterations(10, 4)
     [0, 2, 5, 8, 10]
     """
-    points = [round(i * num_iterations / num_evaluations) for i in range(num_evaluations + 1)]
+    count = min(num_evaluations, num_iterations)  # more would only give the same points again
+    points = [round(i * num_iterations / count) for i in range(count + 1)]
     return sorted(set(points))

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from goalward.errors import UserError
+from goalward.errors import UserError, brief
 
 Activation = Literal["swish", "relu", "tanh", "gelu"]
 Precision = Literal["float32", "bfloat16"]
@@ -83,18 +83,40 @@ def apply(module: nn.Module, params: Any, *inputs: jax.Array) -> jax.Array:
 
 def check_networks(networks: Networks, obs: jax.Array, goal: jax.Array, action: jax.Array, num_outputs: int) -> None:
     """Raises `UserError` if modules do not return what is read from them; broadcasting would hide it."""
-
-    def shape_of(module: nn.Module, *inputs: jax.Array) -> tuple[int, ...]:
-        shapes: Any = jax.eval_shape(lambda key: module.init_with_output(key, *inputs)[0], jax.random.key(0))
-        return tuple(shapes.shape)
-
     rows = obs.shape[:-1]
-    policy = shape_of(networks.policy, obs, goal)
-    phi, psi = shape_of(networks.phi, obs, action), shape_of(networks.psi, goal)
+    policy = _output_shape("policy", networks.policy, obs, goal)
+    phi, psi = _output_shape("phi", networks.phi, obs, action), _output_shape("psi", networks.psi, goal)
     if policy != (*rows, num_outputs):
         raise UserError(f"The policy network must return {num_outputs} numbers per agent; found the shape {policy}.")
     if phi != psi or phi[:-1] != rows:
         raise UserError(f"phi and psi must return one representation per agent of one size; found {phi} and {psi}.")
+
+
+def _output_shape(name: str, module: Any, *inputs: jax.Array) -> tuple[int, ...]:
+    """Returns the shape of a module's output; raises `UserError` unless it is one array and parameters suffice for it.
+
+    Training calls a module without random keys and keeps nothing but its parameters.
+    """
+    if not isinstance(module, nn.Module):
+        raise UserError(f"The {name} network must be a Flax module, an instance and not a class; found {module!r}.")
+    try:
+        variables: Any = jax.eval_shape(module.init, jax.random.key(0), *inputs)
+        state = sorted(set(variables) - {"params"})
+        output: Any = None if state else jax.eval_shape(module.apply, variables, *inputs)
+    except Exception as error:  # whatever a user's module raises
+        raise UserError(
+            f"The {name} network must run on inputs of the shapes {', '.join(str(x.shape) for x in inputs)} with its "
+            f"parameters alone, no dropout; it raised {brief(error)}."
+        ) from error
+    if state:
+        raise UserError(
+            f"The {name} network must hold parameters only; found the collections {', '.join(state)}. "
+            "Leave out what keeps statistics, such as batch normalisation."
+        )
+    kind = getattr(output, "dtype", type(output).__name__)
+    if not isinstance(output, jax.ShapeDtypeStruct) or not jnp.issubdtype(kind, jnp.floating):
+        raise UserError(f"The {name} network must return one array of floats; found {kind}.")
+    return tuple(output.shape)
 
 
 def make_networks(

@@ -1,11 +1,13 @@
 """Saving and restoring everything that training carries, bit for bit, with Orbax.
 
 A checkpoint holds `state` (arrays) and `progress` (a JSON object). Orbax writes to a temporary directory and renames
-it, so a checkpoint is there whole or not at all; it stores arrays and text only, so reading one executes no code.
+it, so a checkpoint is there whole or not at all; it stores arrays and text only, so reading one executes no code. The
+sizes of its files are listed beside them, so that a copy that was cut short is found before it is read.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,9 +17,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from goalward.errors import UserError
+from goalward.run.directory import write_json
 from goalward.run.program import KEY_IMPL
 
 FORMAT = 1  # raised when the layout of a checkpoint changes
+_SIZES = "sizes.json"  # file -> bytes, for every file of a checkpoint
 
 
 class Checkpoints:
@@ -27,8 +31,13 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, enable_async_checkpointing=False, create=keep is not None
         )
+        if path.exists() and not path.is_dir():
+            raise UserError(f"Expected '{path}' to be a directory of checkpoints; found a file. Move it away.")
         self._path = path
-        self._manager = ocp.CheckpointManager(path.resolve(), options=options)
+        try:
+            self._manager = ocp.CheckpointManager(path.resolve(), options=options)
+        except OSError as error:
+            raise UserError(f"Expected '{path}' to be readable and writable; {error.strerror or error}.") from error
 
     def __enter__(self) -> Self:
         return self
@@ -49,6 +58,8 @@ class Checkpoints:
             progress=ocp.args.JsonSave({"format": FORMAT, "layout": _layout(state), **progress}),
         )
         self._manager.save(iteration, args=arguments)
+        where = self._path / str(iteration)
+        write_json(where / _SIZES, {path: (where / path).stat().st_size for path in _files(where)})
 
     def restore(self, iteration: int, like: Any) -> tuple[Any, dict[str, Any]]:
         """Returns the state and the progress of a checkpoint.
@@ -59,16 +70,18 @@ class Checkpoints:
 
         """
         where = self._path / str(iteration)
+        damaged = f"The checkpoint {where} is damaged; delete it to use an older one."
         device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         target = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
             jax.eval_shape(_keys_to_data, like),
         )
         try:
+            _check_sizes(where)
             progress = self._manager.restore(iteration, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
             progress = dict(progress["progress"])
         except (KeyError, OSError, ValueError, TypeError) as error:
-            raise UserError(f"The checkpoint {where} is damaged; delete it to use an older one.") from error
+            raise UserError(damaged) from error
         if progress.get("format") != FORMAT:
             raise UserError(
                 f"Expected a checkpoint of format {FORMAT}; found format {progress.get('format')}. "
@@ -84,8 +97,8 @@ class Checkpoints:
             restored = self._manager.restore(
                 iteration, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
             )["state"]
-        except (KeyError, OSError, ValueError, TypeError) as error:
-            raise UserError(f"The checkpoint {where} is damaged; delete it to use an older one.") from error
+        except Exception as error:  # no narrower: for arrays that it cannot read Orbax raises this very class
+            raise UserError(damaged) from error
         # Orbax ties arrays to a device, which makes the compiled program another one than that of the run so far.
         free = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), restored)
         return jax.tree.map(_data_to_key, free, like), progress
@@ -93,6 +106,21 @@ class Checkpoints:
     def close(self) -> None:
         """Releases the threads that Orbax holds."""
         self._manager.close()
+
+
+def _files(where: Path) -> list[str]:
+    """Returns the files of a checkpoint."""
+    return sorted(str(path.relative_to(where)) for path in where.rglob("*") if path.is_file() and path.name != _SIZES)
+
+
+def _check_sizes(where: Path) -> None:
+    """Raises `ValueError` if a file is cut short or missing, before Orbax finds out; see `restore`."""
+    listed = where / _SIZES
+    if not listed.exists():  # the process ended between the checkpoint and its list
+        return
+    for path, size in dict(json.loads(listed.read_bytes())).items():
+        if (where / path).stat().st_size != size:
+            raise ValueError(path)
 
 
 def _layout(tree: Any) -> dict[str, str]:

@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from goalward.algos.base import ALGORITHMS, AlgorithmConfig, algorithm_class
@@ -21,7 +22,7 @@ from goalward.algos.settings import Count, CountOrZero, check_fields, coerce_fie
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, unknown_name
 
-MAX_ITERATIONS = 2**31 - 1  # what the counters of the optimisers can hold
+MAX_GRADIENT_STEPS = 2**31 - 1  # what the counters of the optimisers can hold
 
 # Stands for an environment, a goal or a reward that is an object of the caller's, which no name can bring back.
 PYTHON_OBJECT = "python"
@@ -38,7 +39,7 @@ class RunConfig:
     reward: str | None = None  # None: the task's default
     seeds: Count = 10  # independent runs, all in one program
     first_seed: CountOrZero = 0
-    steps: Count = 80_000_000  # environment steps per seed, rounded up to whole iterations
+    steps: Count = 80_000_000  # environment steps per seed, at least one iteration, rounded up to whole ones
     num_evaluations: Count = 80  # evenly spaced, besides the one before training
     eval_episodes: Count = 2048  # whole episodes per evaluation and seed
     absolute_factor: CountOrZero = 10  # the best policy is evaluated on this many times the episodes at the end; 0: not
@@ -52,6 +53,11 @@ class RunConfig:
         check_fields(self)
         if self.first_seed + self.seeds > 2**32:
             raise UserError(f"first_seed + seeds must not exceed 2^32; found {self.first_seed} + {self.seeds}.")
+        for key in ("task", "goal", "reward"):
+            if key in self.env:
+                raise UserError(
+                    f"'{key}' is no argument of an environment; the task, the goal and the reward have their own."
+                )
 
 
 @dataclass(frozen=True)
@@ -72,15 +78,19 @@ class Plan:
         return self.num_iterations * self.algo.steps_per_iteration()
 
     def check_steps(self) -> None:
-        """Raises if not even one iteration was asked for."""
+        """Raises if not even one iteration was asked for, or more than can be counted."""
         one = self.algo.steps_per_iteration()
         if self.run.steps < one:
             raise UserError(
                 f"steps must cover at least one iteration, which is {one:,} environment steps; "
                 f"found {self.run.steps:,}."
             )
-        if self.num_iterations > MAX_ITERATIONS:
-            raise UserError(f"steps must be at most {MAX_ITERATIONS} iterations of {one:,}; found {self.run.steps:,}.")
+        most = MAX_GRADIENT_STEPS // self.algo.gradient_steps_per_iteration() * one
+        if self.run.steps > most:
+            raise UserError(
+                f"steps must be at most {most:,}, since optimisers count {MAX_GRADIENT_STEPS:,} gradient steps and "
+                f"no more; found {self.run.steps:,}."
+            )
 
     def for_env(self, env: GoalEnv, goal: Any = None, reward: Any = None) -> Plan:
         """Returns the plan with all that the environment decides filled in.
@@ -128,7 +138,7 @@ def make_plan(
     *,
     task: str,
     algo: str | AlgorithmConfig = "cppo",
-    preset: str | None = None,
+    preset: str | Path | None = None,
     run: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -148,43 +158,54 @@ def make_plan(
     config_class = algorithm_class(name)
     preset_name, tables = load_preset(preset, task)
     run_values = coerce_fields(RunConfig, tables.get("run", {}), f"preset {preset_name}")
+    if run_values.pop("own_modules", False) and (isinstance(algo, str) or not algo.has_modules):
+        raise UserError(
+            f"The preset '{preset_name}' is of a run with networks of your own, which no file holds; "
+            f"pass them again as algo=goalward.{config_class.__name__}(networks=...)."
+        )
     algo_table = tables.get(name, {}) if isinstance(algo, str) else {}
     algo_values = coerce_fields(config_class, algo_table, f"preset {preset_name}")
-    env_values = dict(tables.get("env", {}))
     given = {key: value for key, value in (run or {}).items() if value is not None}
     run_values |= coerce_fields(RunConfig, given, "the arguments")
-
-    run_fields = set(field_types(RunConfig)) - {"task", "algo", "preset", "goal", "reward", "own_modules"}
-    algo_fields = set(field_types(config_class))
-    for key, value in (settings or {}).items():
-        if key.startswith("env."):
-            env_values[key.removeprefix("env.")] = value
-        elif key in run_fields:
-            run_values |= coerce_fields(RunConfig, {key: value}, "--set")
-        elif key in algo_fields:
-            algo_values |= coerce_fields(config_class, {key: value}, "--set")
-        else:
-            raise unknown_name("setting", key, run_fields | algo_fields)
-
-    for key in ("task", "goal", "reward"):
-        if key in env_values:
-            raise UserError(
-                f"'{key}' is no argument of an environment; the task, the goal and the reward have their own."
-            )
-
-    config = RunConfig(task=task, algo=name, preset=preset_name, env=env_values, **run_values)
+    for_run, for_algo, for_env = _sort_settings({} if settings is None else settings, config_class)
+    env_values = tables.get("env", {}) | for_env
+    config = RunConfig(task=task, algo=name, preset=preset_name, env=env_values, **run_values | for_run)
     base = config_class() if isinstance(algo, str) else algo
-    plan = Plan(config, dataclasses.replace(base, **algo_values))
+    plan = Plan(config, dataclasses.replace(base, **algo_values | for_algo))
     plan.check_steps()
     return plan
 
 
-def load_preset(preset: str | None, task: str) -> tuple[str, dict[str, Any]]:
+def _sort_settings(
+    settings: Mapping[str, Any], config_class: type[AlgorithmConfig]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Returns the settings of the run, those of the algorithm and the arguments of the environment."""
+    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
+        raise UserError(f"Expected settings to be a dictionary such as {{'clip': 0.1}}; found {settings!r}.")
+    run_fields = set(field_types(RunConfig)) - {"task", "algo", "preset", "goal", "reward", "own_modules"}
+    algo_fields = set(field_types(config_class))
+    for_run, for_algo, for_env = {}, {}, {}
+    for key, value in settings.items():
+        if key.startswith("env."):
+            for_env[key.removeprefix("env.")] = value.item() if isinstance(value, np.generic) else value
+        elif key in run_fields:
+            for_run[key] = value
+        elif key in algo_fields:
+            for_algo[key] = value
+        else:
+            raise unknown_name("setting", key, run_fields | algo_fields)
+    return coerce_fields(RunConfig, for_run, "--set"), coerce_fields(config_class, for_algo, "--set"), for_env
+
+
+def load_preset(preset: str | Path | None, task: str) -> tuple[str, dict[str, Any]]:
     """Returns a preset's name and its tables `run`, `env` and one per algorithm."""
+    if not isinstance(preset, str | Path | None):
+        raise UserError(f"Expected preset to be a name or a .toml file; found {preset!r}.")
     folder = resources.files("goalward") / "presets"
     own = folder / f"{task}.toml"
     if preset is None:
         preset = "tuned" if ":" not in task and own.is_file() else "default"
+    preset = str(preset)
     if preset.endswith(".toml"):
         path: Any = Path(preset)
         if not path.is_file():
@@ -205,7 +226,7 @@ def load_preset(preset: str | None, task: str) -> tuple[str, dict[str, Any]]:
     run = tables.get("run", {})
     # A run's config.toml may serve as a preset; its goal and reward suit its own task only.
     foreign = ("goal", "reward") if run.get("task", task) != task else ()
-    for key in ("task", "algo", "preset", "own_modules", *foreign):
+    for key in ("task", "algo", "preset", *foreign):
         run.pop(key, None)
     return preset, tables
 
@@ -232,7 +253,8 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
-        raise UserError(f"Expected --set key=value; found '{text}'.")
+        hint = " A task comes before --set." if "/" in text or ":" in text else ""
+        raise UserError(f"Expected --set key=value; found '{text}'.{hint}")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

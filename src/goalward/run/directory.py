@@ -19,6 +19,8 @@ from goalward import __version__
 from goalward.errors import UserError
 from goalward.run.config import Plan
 
+# What every line of metrics.jsonl holds, besides the metrics of training and the task's own.
+_RECORD_FIELDS = ("evaluation", "iteration", "step", "elapsed", "seed", "win_rate", "return", "length")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -38,8 +40,9 @@ class RunDirectory:
     @classmethod
     def create(cls, out: str | Path | None, plan: Plan) -> RunDirectory:
         """Returns a new directory with the settings in it; raises if `out` is in use or cannot be written."""
+        text = _settings_text(plan)
         names = [Path(out)] if out is not None else _default_paths(plan)
-        run = next((run for run in map(cls, names) if run._claim(plan)), None)
+        run = next((run for run in map(cls, names) if run._claim(text)), None)
         if run is None:
             used = cls(Path(str(out)))
             resume = f", or go on with that run: goalward train --resume {out}" if used.config.is_file() else "."
@@ -49,14 +52,14 @@ class RunDirectory:
         write_json(run.versions, versions())
         return run
 
-    def _claim(self, plan: Plan) -> bool:
+    def _claim(self, settings: bytes) -> bool:
         """Writes the settings unless the directory is in use; returns whether it did."""
         try:
             if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
                 return False
             self.path.mkdir(parents=True, exist_ok=True)
-            with self.config.open("x", encoding="utf-8") as handle:  # of two processes one succeeds
-                handle.write(plan.to_toml())
+            with self.config.open("xb") as handle:  # of two processes one succeeds
+                handle.write(settings)
         except FileExistsError:
             return False
         except OSError as error:
@@ -69,7 +72,9 @@ class RunDirectory:
     def open(cls, path: str | Path) -> RunDirectory:
         """Returns an existing run; raises if there is none."""
         run = cls(Path(path))
-        if not run.config.is_file():
+        with _explained(run.config, "readable"):
+            is_run = run.config.is_file()
+        if not is_run:
             raise UserError(
                 f"Expected '{path}' to be a run directory, which holds a config.toml; found "
                 f"{'a directory without one' if run.path.is_dir() else 'no such directory'}."
@@ -78,15 +83,19 @@ class RunDirectory:
 
     def plan(self) -> Plan:
         """Returns the settings that the run was started with."""
+        with _explained(self.config, "readable"):
+            text = self.config.read_bytes()
         try:
-            return Plan.from_toml(self.config.read_text(encoding="utf-8"))
+            return Plan.from_toml(text.decode())
         except (TypeError, ValueError) as error:
             raise UserError(f"Expected '{self.config}' to hold the settings of a run; it does not: {error}.") from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the directory for this process; raises if another one has it. The system frees it on exit."""
-        with self._lock.open("w") as handle:
+        with _explained(self._lock, "writable"):
+            handle = self._lock.open("w")
+        with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -97,16 +106,29 @@ class RunDirectory:
 
     def append_records(self, records: list[dict[str, Any]]) -> None:
         """Adds lines to metrics.jsonl."""
-        with self.metrics.open("a", encoding="utf-8") as handle:
+        with _explained(self.metrics, "writable"), self.metrics.open("a", encoding="utf-8") as handle:
             handle.writelines(json.dumps(record) + "\n" for record in records)
 
     def read_records(self) -> list[dict[str, Any]]:
         """Returns the lines of metrics.jsonl; a last line that a crash left unfinished is passed over."""
-        if not self.metrics.is_file():
-            return []
-        *lines, unfinished = self.metrics.read_text(encoding="utf-8").split("\n")
+        with _explained(self.metrics, "readable"):
+            content = self.metrics.read_bytes() if self.metrics.exists() else b""
+        *lines, unfinished = content.split(b"\n")
         del unfinished  # empty where the file ends as it should
-        return [json.loads(line) for line in lines]
+        return [self._record(number, line) for number, line in enumerate(lines, start=1)]
+
+    def _record(self, number: int, line: bytes) -> dict[str, Any]:
+        """Returns one line of metrics.jsonl; raises if it is not what `append_records` writes."""
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or not all(isinstance(record.get(n), int | float) for n in _RECORD_FIELDS):
+            raise UserError(
+                f"Expected line {number} of '{self.metrics}' to be the record of an evaluation; found {line[:60]!r}. "
+                "Bring the file back as the run wrote it."
+            )
+        return record
 
     def keep_records(self, up_to_iteration: int) -> None:
         """Drops what was recorded after a checkpoint that the run goes back to."""
@@ -137,8 +159,29 @@ def write_json(path: Path, content: Any) -> None:
 def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
     draft = path.with_name(path.name + ".tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    with _explained(path, "writable"):
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    """Turns what the system says about a file into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"Expected '{path}' to be {what}; {error.strerror or error}.") from error
+
+
+def _settings_text(plan: Plan) -> bytes:
+    """Returns the settings as they stand in config.toml; raises for a value that no file can hold."""
+    try:
+        return plan.to_toml().encode()
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            "Expected settings that can be saved: numbers, words, true or false, or lists and tables of such; "
+            f"found one that cannot: {error}."
+        ) from error
 
 
 def _default_paths(plan: Plan) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def catch_interrupts() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C or a termination signal sets; a second one stops at once."""
+    """Yields an event that Ctrl-C or a termination signal sets; a second one raises `KeyboardInterrupt`."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

@@ -105,4 +105,4 @@ class _Saved:
                 raise UserError(f"The run '{path}' has no checkpoint yet.")
             state, _ = checkpoints.restore(newest, jax.eval_shape(lambda: first_state(self.program)))
         self.iteration: int = newest
-        self.params = state["learner"].params
+        self.params = state.learner.params

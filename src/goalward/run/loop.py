@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 
 from goalward.algos.base import Learner
 from goalward.envs.base import GoalEnv, can_render
-from goalward.errors import GoalwardError
+from goalward.errors import GoalwardError, UserError, brief
 from goalward.evaluate.records import marl_eval_layout
 from goalward.evaluate.schedule import evaluation_iterations
 from goalward.run.checkpoint import Checkpoints
@@ -61,12 +63,20 @@ class Progress:
     history: list[dict[str, list[float]]] = field(default_factory=list)  # metrics since the last evaluation
 
 
-def first_state(program: Program) -> dict[str, Any]:
-    """Returns all that training carries, before its first iteration: the learner and the best parameters so far."""
+class TrainingState(struct.PyTreeNode):
+    """All that training carries, for all seeds."""
+
+    learner: Any  # [S, ...]
+    best: Any  # [S, ...], the parameters that did best in an evaluation so far
+    best_win_rate: jax.Array  # [S], -1 before the first evaluation
+
+
+def first_state(program: Program) -> TrainingState:
+    """Returns the state before the first iteration."""
     learner = program.init()
     # A copy, since the learner's own buffers are given away to each training call.
     best = jax.tree.map(jnp.copy, learner.params)
-    return {"learner": learner, "best": best, "best_win_rate": jnp.full(program.num_seeds, -1.0)}
+    return TrainingState(learner=learner, best=best, best_win_rate=jnp.full(program.num_seeds, -1.0))
 
 
 class Training:
@@ -85,34 +95,36 @@ class Training:
         self.evaluated: set[int] = set()  # iterations whose evaluation is on record
         self.seconds_per_iteration: float | None = None
         self.started = time.perf_counter()
+        self.checkpoints = Checkpoints(directory.checkpoints, plan.run.keep_checkpoints)
 
     def run(self) -> Run:
         """Returns the finished run."""
         try:
-            with Checkpoints(self.directory.checkpoints, self.plan.run.keep_checkpoints) as self.checkpoints:
+            with self.checkpoints, catch_interrupts() as interrupted:
                 self._announce()
-                return self._finish(self._train(self._first_or_newest_state()))
+                state = self._train(self._first_or_newest_state(), interrupted)
+                return self._finish(state, interrupted)
         except KeyboardInterrupt:
+            jax.block_until_ready(jax.live_arrays())  # Python must not exit under a computation that still runs
             raise self._interrupted("everything up to the last checkpoint is saved") from None
 
-    def _train(self, state: dict[str, Any]) -> dict[str, Any]:
+    def _train(self, state: TrainingState, interrupted: threading.Event) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""
-        with catch_interrupts() as interrupted:
-            with self.reporter.compiling("training"):
-                advance = self.program.advance.lower(state["learner"], jnp.int32(1)).compile()
-            if self._evaluation_is_due():
-                with self.reporter.compiling("evaluation"):
+        with self.reporter.compiling("training"):
+            advance = self.program.advance.lower(state.learner, jnp.int32(1)).compile()
+        if self._evaluation_is_due():
+            with self.reporter.compiling("evaluation"):
+                state = self._evaluate(state)
+        with self.reporter.training(self.plan.num_iterations, self.progress.iteration):
+            while True:
+                if self._evaluation_is_due():
                     state = self._evaluate(state)
-            with self.reporter.training(self.plan.num_iterations, self.progress.iteration):
-                while True:
-                    if self._evaluation_is_due():
-                        state = self._evaluate(state)
-                    if interrupted.is_set():
-                        self._save(state)
-                        raise self._interrupted("everything is saved")
-                    if self.progress.iteration == self.plan.num_iterations:
-                        return state
-                    state = self._iterate(advance, state)
+                if interrupted.is_set():
+                    self._save(state)
+                    raise self._interrupted("everything is saved")
+                if self.progress.iteration == self.plan.num_iterations:
+                    return state
+                state = self._iterate(advance, state)
 
     def _announce(self) -> None:
         plan, run = self.plan, self.plan.run
@@ -125,27 +137,47 @@ class Training:
         )
         self.reporter.say(f"Run directory: {self.directory.path}")
 
-    def _first_or_newest_state(self) -> dict[str, Any]:
+    def _first_or_newest_state(self) -> TrainingState:
         shapes = jax.eval_shape(lambda: first_state(self.program))
         newest = self.checkpoints.latest()
         if newest is None:
             self.directory.keep_records(up_to_iteration=-1)
             return first_state(self.program)
         state, saved = self.checkpoints.restore(newest, shapes)
-        self.progress = Progress(newest, saved["elapsed"], saved["history"])
+        elapsed, history = saved.get("elapsed"), saved.get("history")
+        if not isinstance(elapsed, int | float) or not isinstance(history, list):
+            raise UserError(
+                f"Expected the progress of the checkpoint {self.directory.checkpoints / str(newest)} to hold a number "
+                f"`elapsed` and a list `history`; found {sorted(saved)}. Delete it to use an older one."
+            )
+        self.progress = Progress(newest, elapsed, history)
+        self.evaluated = self._evaluations_on_record(newest)
         self.directory.keep_records(up_to_iteration=newest)
-        self.evaluated = {record["iteration"] for record in self.directory.read_records()}
         self.reporter.say(f"Going on after iteration {newest:,} of {self.plan.num_iterations:,}.")
         self.started = time.perf_counter() - self.progress.elapsed
-        restored: dict[str, Any] = state
+        restored: TrainingState = state
         return restored
 
-    def _iterate(self, advance: Any, state: dict[str, Any]) -> dict[str, Any]:
+    def _evaluations_on_record(self, newest: int) -> set[int]:
+        """Returns the iterations up to `newest` that were evaluated; raises if one lacks a seed."""
+        seeds: dict[int, list[int]] = {}
+        for record in self.directory.read_records():
+            if record["iteration"] <= newest:
+                seeds.setdefault(record["iteration"], []).append(record["seed"])
+        for iteration, found in seeds.items():
+            if found != list(self.seeds):
+                raise UserError(
+                    f"Expected '{self.directory.metrics}' to hold one line per seed for iteration {iteration}; "
+                    f"found seeds {found}. Bring the file back as the run wrote it."
+                )
+        return set(seeds)
+
+    def _iterate(self, advance: Any, state: TrainingState) -> TrainingState:
         """Returns the state some iterations later, no further than the next evaluation."""
         next_evaluation = min(i for i in self.evaluations if i > self.progress.iteration)
         count = min(next_evaluation - self.progress.iteration, self._iterations_per_call())
         began = time.perf_counter()
-        learner, metrics = advance(state["learner"], jnp.int32(count))
+        learner, metrics = advance(state.learner, jnp.int32(count))
         history = {name: np.asarray(values)[:count] for name, values in metrics.items()}
         self.seconds_per_iteration = (time.perf_counter() - began) / count
         self._check_finite(history)
@@ -157,7 +189,7 @@ class Training:
             float(wins / episodes) if episodes else None,
             len(self.seeds) * self.learner.steps_per_iteration / self.seconds_per_iteration,
         )
-        return {**state, "learner": learner}
+        return state.replace(learner=learner)
 
     def _iterations_per_call(self) -> int:
         if self.seconds_per_iteration is None:
@@ -183,21 +215,20 @@ class Training:
     def _evaluation_is_due(self) -> bool:
         return self.progress.iteration in self.evaluations and self.progress.iteration not in self.evaluated
 
-    def _evaluate(self, state: dict[str, Any]) -> dict[str, Any]:
+    def _evaluate(self, state: TrainingState) -> TrainingState:
         """Returns the state with the best parameters brought up to date; the evaluation is recorded and saved."""
         index = self.evaluations.index(self.progress.iteration)
-        params = state["learner"].params
+        params = state.learner.params
         evaluation = self.program.evaluate(params, index, self.plan.run.eval_episodes)
-        better = evaluation.win_rate > state["best_win_rate"]
+        better = evaluation.win_rate > state.best_win_rate
 
         def pick(new: jax.Array, old: jax.Array) -> jax.Array:
             return jnp.where(better.reshape(better.shape + (1,) * (new.ndim - 1)), new, old)
 
-        state = {
-            **state,
-            "best": jax.tree.map(pick, params, state["best"]),
-            "best_win_rate": jnp.where(better, evaluation.win_rate, state["best_win_rate"]),
-        }
+        state = state.replace(
+            best=jax.tree.map(pick, params, state.best),
+            best_win_rate=jnp.where(better, evaluation.win_rate, state.best_win_rate),
+        )
         self._record(index, evaluation)
         self._save(state)
         return state
@@ -222,15 +253,20 @@ class Training:
         self.progress.history = []
         self.reporter.evaluated(step, [row["win_rate"] for row in rows])
 
-    def _save(self, state: dict[str, Any]) -> None:
+    def _save(self, state: TrainingState) -> None:
         self.progress.elapsed = time.perf_counter() - self.started
         saved = {"elapsed": self.progress.elapsed, "history": self.progress.history}
         self.checkpoints.save(self.progress.iteration, state, saved)
 
-    def _finish(self, state: dict[str, Any]) -> Run:
+    def _finish(self, state: TrainingState, interrupted: threading.Event) -> Run:
         """Returns the run, with the last and the best policies measured, recorded and shown."""
+
+        def stop_if_asked() -> None:
+            if interrupted.is_set():
+                raise self._interrupted("everything is saved")
+
         run = self.plan.run
-        params = state["learner"].params
+        params = state.learner.params
         records = self.directory.read_records()
         last = [record for record in records if record["iteration"] == self.plan.num_iterations]
         greedy = _per_seed(self.program.evaluate(params, len(self.evaluations) - 1, run.eval_episodes, greedy=True))
@@ -238,23 +274,34 @@ class Training:
             {"seed": record["seed"], "sampled": record["win_rate"], "greedy": row["win_rate"]}
             for record, row in zip(last, greedy, strict=True)
         ]
+        stop_if_asked()
         absolute = None
         if run.absolute_factor:
-            best = self.program.evaluate_absolute(state["best"], run.absolute_factor * run.eval_episodes)
+            best = self.program.evaluate_absolute(state.best, run.absolute_factor * run.eval_episodes)
             absolute = dict(zip(self.seeds, _per_seed(best), strict=True))
             for row in final:
                 row["best checkpoint"] = absolute[row["seed"]]["win_rate"]
+        stop_if_asked()
         write_json(self.directory.results, marl_eval_layout(records, absolute, task=run.task, algo=run.algo))
         policies = [
             Policy(self.learner, jax.tree.map(lambda x, i=i: x[i], params), seed) for i, seed in enumerate(self.seeds)
         ]
         if run.render_episodes and can_render(self.env):
-            path = self.directory.media / "episodes.gif"
-            save_episodes(path, self.env, policies[0], self.program.film_key(), run.render_episodes)
-            self.reporter.say(f"Episodes of seed {run.first_seed}: {path}")
+            self._show(policies[0])
+        stop_if_asked()
         self.reporter.finished(final)
         self.reporter.say(f"Done in {time.perf_counter() - self.started:.0f} s: {self.directory.path}")
         return Run(self.directory.path, self.plan, records, final, policies)
+
+    def _show(self, policy: Policy) -> None:
+        """Makes the picture; a mistake in the user's `render` costs the picture, not the run."""
+        path = self.directory.media / "episodes.gif"
+        try:
+            save_episodes(path, self.env, policy, self.program.film_key(), self.plan.run.render_episodes)
+        except Exception as error:
+            self.reporter.say(f"The picture could not be made; {brief(error)}.")
+        else:
+            self.reporter.say(f"Episodes of seed {policy.seed}: {path}")
 
     def _interrupted(self, what: str) -> Interrupted:
         task, path = self.plan.run.task, self.directory.path

@@ -6,7 +6,6 @@ The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -38,11 +37,11 @@ class Program:
         self._learner = learner
         self.num_seeds = len(seeds)
         self._keys = jax.vmap(lambda s: jax.random.key(s, impl=KEY_IMPL))(jnp.asarray(list(seeds), jnp.uint32))
+        self.init = jax.jit(self._init)
         self.advance = jax.jit(self._advance, donate_argnums=0)
         self._evaluate_jit = jax.jit(self._evaluate, static_argnames=("num_episodes", "greedy"))
 
-    @partial(jax.jit, static_argnums=0)
-    def init(self) -> Any:
+    def _init(self) -> Any:
         """Returns the learner's state before training, [S, ...]."""
         return jax.vmap(self._learner.init)(self._streams(_TRAIN))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from goalward.algos.base import AlgorithmConfig
-from goalward.envs.base import GoalEnv
+from goalward.algos.base import AlgorithmConfig, Learner
+from goalward.envs.base import EnvSpec, GoalEnv
 from goalward.envs.check import check_env
 from goalward.envs.registry import make
 from goalward.envs.tasks import DEFAULT_TASK
@@ -26,7 +27,7 @@ def train(
     seeds: int | None = None,
     first_seed: int | None = None,
     steps: int | None = None,
-    preset: str | None = None,
+    preset: str | Path | None = None,
     goal: Any = None,
     reward: Any = None,
     out: str | Path | None = None,
@@ -38,9 +39,9 @@ def train(
     Args:
         task: a task's name, `module:factory`, or an environment object.
         algo: an algorithm's name, or its settings as an object, which are then taken as they are.
-        seeds: how many independent runs, numbered from `first_seed`, train side by side.
-        first_seed: the first seed.
-        steps: environment steps per seed, rounded up to whole iterations.
+        seeds: how many independent runs train side by side.
+        first_seed: the number of the first of them; the others follow it.
+        steps: environment steps per seed, at least one iteration, rounded up to whole ones.
         preset: where the settings start from; None takes the task's own preset if there is one.
         goal: a name or an object; None takes the task's default.
         reward: a name or an object, for methods that use one.
@@ -54,6 +55,8 @@ def train(
     2
 
     """
+    if not isinstance(out, str | os.PathLike | None):
+        raise UserError(f"Expected out to be the path of a directory; found {out!r}.")
     plan = make_plan(
         task=task if isinstance(task, str) else PYTHON_OBJECT,
         algo=algo,
@@ -61,19 +64,40 @@ def train(
         run={"seeds": seeds, "first_seed": first_seed, "steps": steps},
         settings=settings,
     )
-    goal, reward = goal or plan.run.goal, reward or plan.run.reward
-    if isinstance(task, str):
-        env = make(task, goal=goal, reward=reward, **plan.run.env)
-    elif goal or reward or plan.run.env:
-        raise UserError("An environment object has its goal, reward and arguments already; give them when you make it.")
-    else:
-        env = task
-    if not is_registered(plan.run.task) or not all(part is None or isinstance(part, str) for part in (goal, reward)):
-        check_env(env)
+    goal, reward = _part(plan, "goal", goal), _part(plan, "reward", reward)
+    env = _environment(plan, task, goal, reward)
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
     jax.eval_shape(learner.init, jax.random.key(0))  # what does not fit together fails here, before anything is written
-    directory = RunDirectory.create(out, plan)
+    return _run(RunDirectory.create(out, plan), plan, env, learner, show_progress)
+
+
+def _part(plan: Plan, name: str, given: Any) -> Any:
+    """Returns the goal or the reward: what was given, else what the preset says."""
+    saved = getattr(plan.run, name)
+    if given is None and saved == PYTHON_OBJECT:
+        raise UserError(
+            f"The preset '{plan.run.preset}' is of a run whose {name} was an object of your own, which no file holds; "
+            f"pass it again as {name}=."
+        )
+    return saved if given is None else given
+
+
+def _environment(plan: Plan, task: str | GoalEnv, goal: Any, reward: Any) -> GoalEnv:
+    """Returns the environment to train on, checked if the user's own code has a part in it."""
+    if isinstance(task, str):
+        env = make(task, goal=goal, reward=reward, **plan.run.env)
+    elif goal is not None or reward is not None or plan.run.env:
+        raise UserError("An environment object has its goal, reward and arguments already; give them when you make it.")
+    else:
+        env = task
+    if not is_registered(plan.run.task) or not all(isinstance(part, str | None) for part in (goal, reward)):
+        check_env(env)
+    return env
+
+
+def _run(directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, show_progress: bool) -> Run:
+    """Returns the run at its end; no other process can write its directory meanwhile."""
     with directory.locked():
         return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
 
@@ -98,28 +122,37 @@ def resume(
     plan = directory.plan()
     env = environment_of(plan, env)
     learner = settings_of(plan, algo).bind(env, plan.num_iterations)
-    with directory.locked():
-        return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
+    return _run(directory, plan, env, learner, show_progress)
 
 
 def settings_of(plan: Plan, given: AlgorithmConfig | None) -> AlgorithmConfig:
     """Returns the settings of a saved run; only modules, which no file holds, are taken from `given`."""
-    if given is not None:
-        return plan.algo.with_modules_of(given)
-    if plan.run.own_modules:
+    kind = type(plan.algo)
+    if not isinstance(given, kind | None):
+        raise UserError(f"Expected algo to be settings with networks, goalward.{kind.__name__}(...); found {given!r}.")
+    if plan.run.own_modules and (given is None or not given.has_modules):
         raise UserError("The run was trained with networks of your own, which no file holds; pass them again as algo=.")
-    return plan.algo
+    return plan.algo if given is None else plan.algo.with_modules_of(given)
 
 
 def environment_of(plan: Plan, given: GoalEnv | str | None = None) -> GoalEnv:
     """Returns the environment of a saved run; code that a run directory names is imported only if asked for."""
-    task = plan.run.task
-    own = not is_registered(task) or PYTHON_OBJECT in (plan.run.goal, plan.run.reward)
-    if isinstance(given, str) and given != task:
-        raise UserError(f"The run was trained on '{task}'; found '{given}'. Give that name or none.")
-    if given is None and own:
-        how = f"give its name again: {task}" if ":" in task else "pass the object as env="
-        raise UserError(f"The run was trained on an environment of your own, which is not loaded unasked; {how}.")
-    if given is not None and not isinstance(given, str):
+    if not isinstance(given, str | None):
+        if not isinstance(getattr(given, "spec", None), EnvSpec):
+            raise UserError(f"Expected env to be an environment, with a goalward.EnvSpec as `spec`; found {given!r}.")
         return given
+    task = plan.run.task
+    objects = [part for part in ("task", "goal", "reward") if getattr(plan.run, part) == PYTHON_OBJECT]
+    if objects:
+        raise UserError(
+            f"The {' and the '.join(objects)} of the run came as an object of your own, which no file holds; "
+            "make the environment again and pass the object as env=."
+        )
+    if given is None and not is_registered(task):
+        raise UserError(
+            "The run was trained on an environment of your own, which is not loaded unasked; "
+            f"give its name again: {task}."
+        )
+    if given not in (None, task):
+        raise UserError(f"The run was trained on '{task}'; found '{given}'. Give that name or none.")
     return make(task, goal=plan.run.goal, reward=plan.run.reward, **plan.run.env)

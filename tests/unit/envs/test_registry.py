@@ -44,6 +44,9 @@ def own_module(tmp_path, monkeypatch, request):
         "def make(**arguments):\n"
         "    made.append(arguments)\n"
         "    return gw.make('toy/rooms')\n"
+        "def strict(size=3, *, wall=True): return gw.make('toy/rooms')\n"
+        "def leave(): raise SystemExit(7)\n"
+        "def ramble(): raise RuntimeError('First.\\nSecond.')\n"
         "made = []\n"
         "number = 3\n"
     )
@@ -59,6 +62,29 @@ def test_arguments_reach_the_task():
 
     assert env.spec.max_steps == 7
     assert env.spec.obs_dim == 10
+
+
+def test_numbers_of_numpy_are_numbers():
+    env = gw.make("toy/rooms", size=np.int64(5), max_steps=np.int32(7))
+
+    assert env.spec == gw.make("toy/rooms", size=5, max_steps=7).spec
+    assert type(env.spec.max_steps) is int
+    with pytest.raises(gw.UserError, match="size of toy/rooms must be a whole number"):
+        gw.make("toy/rooms", size=np.True_)
+
+
+@pytest.mark.parametrize("name", ["sizee", "width"])
+def test_an_unknown_argument_is_told_what_the_task_takes(name):
+    with pytest.raises(gw.UserError) as caught:
+        gw.make("toy/rooms", **{name: 9})
+
+    assert str(caught.value) == f"The environment of 'toy/rooms' takes no argument '{name}'. It takes: max_steps, size."
+
+
+@pytest.mark.parametrize("task", [3, None, gw.CPPO])
+def test_what_is_no_name_is_refused(task):
+    with pytest.raises(gw.UserError, match="Expected the name of a task or module:factory; found"):
+        gw.make(task)
 
 
 def test_a_goal_of_ones_own_is_used():
@@ -86,6 +112,7 @@ def test_a_reward_of_ones_own_is_used():
         ({"task": ""}, "Unknown task ''."),
         ({"task": "toy/swarm", "goal": "distanc"}, "Unknown goal of toy/swarm 'distanc'. Did you mean distance?"),
         ({"task": "toy/rooms", "goal": "distance"}, "Unknown goal of toy/rooms 'distance'. Known: position."),
+        ({"task": "toy/rooms", "goal": ""}, "Unknown goal of toy/rooms ''. Known: position."),
         ({"task": "toy/rooms", "reward": "dens"}, "Unknown reward of toy/rooms 'dens'. Did you mean dense"),
     ],
 )
@@ -127,6 +154,21 @@ def test_a_factory_gets_the_arguments_and_only_those_that_were_given(own_module)
     gw.make(f"{own_module}:make", goal="near", size=3)
 
     assert sys.modules[own_module].made == [{}, {"goal": "near", "size": 3}]
+
+
+def test_a_factory_is_told_of_arguments_that_it_does_not_take(own_module):
+    gw.make(f"{own_module}:strict", size=4, wall=False)
+    for extra in ({"goal": "near"}, {"sizee": 4}):
+        with pytest.raises(gw.UserError, match=rf"takes no argument '{next(iter(extra))}'\. It takes: size, wall\."):
+            gw.make(f"{own_module}:strict", **extra)
+
+
+@pytest.mark.parametrize(("factory", "words"), [("leave", "SystemExit: 7"), ("ramble", "RuntimeError: First")])
+def test_what_a_factory_raises_is_told_in_one_line(own_module, factory, words):
+    with pytest.raises(gw.UserError) as caught:
+        gw.make(f"{own_module}:{factory}")
+
+    assert str(caught.value).endswith(f"it raised {words}.")
 
 
 def test_what_makes_nothing_is_refused(own_module):

@@ -17,6 +17,7 @@ from goalward.evaluate.schedule import evaluation_iterations
         # No more evaluations than iterations.
         (3, 10, [0, 1, 2, 3]),
         (1, 1, [0, 1]),
+        (3, 10**12, [0, 1, 2, 3]),
     ],
 )
 def test_examples(num_iterations, num_evaluations, expected):

@@ -1,10 +1,13 @@
 """Checkpoints give back every bit."""
 
+import shutil
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from flax import struct
 
@@ -112,6 +115,49 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path):
     with pytest.raises(gw.UserError, match=r"format 1; found format 99.*versions\.json"):
         checkpoints.restore(0, {"x": jnp.zeros(2)})
     checkpoints.close()
+
+
+@pytest.fixture
+def copy_of_folder(folder, tmp_path):
+    """The checkpoints, to be changed at will."""
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("change", ["cut short", "missing"])
+def test_arrays_that_are_incomplete_are_found_before_orbax_reads_them(copy_of_folder, state, change):
+    files = [path for path in (copy_of_folder / "10" / "state").rglob("*") if path.is_file()]
+    arrays = max(files, key=lambda path: path.stat().st_size)
+    content = arrays.read_bytes()
+    arrays.unlink()
+    if change == "cut short":
+        arrays.write_bytes(content[: len(content) // 2])
+    with (
+        Checkpoints(copy_of_folder) as checkpoints,
+        pytest.raises(gw.UserError, match=r"10 is damaged; delete it to use an older one\.$"),
+    ):
+        checkpoints.restore(10, jax.eval_shape(lambda: state))
+
+
+def test_arrays_that_orbax_cannot_read_are_explained(folder, state, monkeypatch):
+    def read(handler, *arguments, **options):
+        raise Exception("Encountered error while reading array index")
+
+    monkeypatch.setattr(ocp.StandardCheckpointHandler, "restore", read)
+    with Checkpoints(folder) as checkpoints, pytest.raises(gw.UserError, match="10 is damaged"):
+        checkpoints.restore(10, jax.eval_shape(lambda: state))
+
+
+def test_a_checkpoint_without_its_list_of_files_is_still_one(copy_of_folder, state):
+    (copy_of_folder / "10" / "sizes.json").unlink()
+    with Checkpoints(copy_of_folder) as checkpoints:
+        restored, _ = checkpoints.restore(10, jax.eval_shape(lambda: state))
+    assert bits(restored.inner) == bits(state.inner)
+
+
+def test_a_file_in_the_place_of_the_checkpoints_is_refused(tmp_path):
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(gw.UserError, match="to be a directory of checkpoints; found a file"):
+        Checkpoints(tmp_path / "checkpoints", keep=2)
 
 
 def test_nothing_in_a_checkpoint_is_a_pickle(folder):

@@ -2,15 +2,13 @@
 
 import dataclasses
 import math
-import time
 import tomllib
 
+import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.algos.settings import Range, coerce_fields
-from goalward.envs.tasks import TASKS
-from goalward.run.config import Plan, RunConfig, load_preset, make_plan, parse_setting, preset_names
+from goalward.run.config import Plan, RunConfig, make_plan, parse_setting
 
 
 def plan_of(**settings):
@@ -23,18 +21,6 @@ def complaint(**settings):
     return str(caught.value)
 
 
-@pytest.fixture
-def preset(tmp_path):
-    """Returns a function that writes a preset file and returns its path."""
-
-    def write(text):
-        path = tmp_path / "mine.toml"
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
 def test_a_preset_wins_over_the_defaults_and_a_setting_over_the_preset():
     default, quick = gw.CPPO(), plan_of()
     changed = plan_of(num_envs=32, seeds=5)
@@ -45,6 +31,19 @@ def test_a_preset_wins_over_the_defaults_and_a_setting_over_the_preset():
     assert (quick.run.seeds, changed.run.seeds) == (2, 5)
     assert changed.algo.rollout_length == quick.algo.rollout_length == 32  # the rest stays
     assert changed.algo.gamma == default.gamma
+
+
+@pytest.mark.parametrize("settings", [["clip=0.1"], "clip=0.1", 3, [], {3: 1}])
+def test_settings_that_are_no_dictionary_are_refused(settings):
+    with pytest.raises(gw.UserError, match="Expected settings to be a dictionary"):
+        make_plan(task="toy/maze", preset="quick", settings=settings)
+
+
+def test_numbers_of_numpy_are_numbers():
+    plan = plan_of(**{"env.max_steps": np.int64(7), "seeds": np.int32(3), "clip": np.float64(0.25)})
+
+    assert (plan.run.env, plan.run.seeds, plan.algo.clip) == ({"max_steps": 7}, 3, 0.25)
+    assert Plan.from_toml(plan.to_toml()) == plan
 
 
 def test_an_argument_wins_over_the_preset_and_none_does_not():
@@ -60,31 +59,6 @@ def test_an_algorithm_given_as_an_object_is_taken_as_it_is():
 
     assert plan.algo == mine
     assert plan.run.seeds == 2  # the preset still decides about the run
-
-
-def test_a_task_starts_from_its_own_preset_if_it_has_one():
-    assert make_plan(task="toy/rooms").run.preset == "tuned"
-    assert make_plan(task="toy/rooms").algo.num_envs == 64
-    assert make_plan(task="mymodule:factory").run.preset == "default"
-    assert make_plan(task="mymodule:factory").algo == gw.CPPO()
-
-
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("name", [*preset_names(), None])
-def test_every_preset_suits_every_task(task, name):
-    plan = make_plan(task=task, preset=name).for_env(gw.make(task))
-
-    assert plan.total_steps >= plan.run.steps
-    assert plan.run.goal == next(iter(TASKS[task].goals))
-    assert Plan.from_toml(plan.to_toml()) == plan
-
-
-def test_the_presets_are_the_documented_ones():
-    assert preset_names() == ["default", "paper-literal", "quick"]
-    quick = plan_of()
-    found = (quick.algo.num_envs, quick.algo.rollout_length, quick.algo.batch_size, quick.algo.hidden_sizes)
-    assert found == (16, 32, 64, (64, 64))
-    assert (quick.run.eval_episodes, quick.run.absolute_factor) == (16, 0)
 
 
 def test_a_plan_survives_toml():
@@ -117,7 +91,13 @@ def test_fewer_steps_than_one_iteration_are_refused():
 
 
 def test_more_iterations_than_can_be_counted_are_refused():
-    assert complaint(steps=10**30).startswith("steps must")
+    # The optimisers count 2^31 - 1 gradient steps, and an iteration of 512 steps in batches of 64 takes 8 of them.
+    most = (2**31 - 1) // 8 * 512
+
+    assert plan_of(steps=most).total_steps == most
+    assert complaint(steps=most + 1).startswith(f"steps must be at most {most:,}, since")
+    assert complaint(steps=most, num_epochs=2).startswith("steps must be at most")
+    assert complaint(steps=10**30).startswith("steps must be at most")
 
 
 @pytest.mark.parametrize(
@@ -208,14 +188,6 @@ def test_a_batch_that_does_not_fit_is_told_the_nearest_that_does(num_envs, rollo
     )
 
 
-def test_the_nearest_batch_of_a_huge_rollout_is_found_at_once():
-    began = time.perf_counter()
-    with pytest.raises(gw.UserError, match="the nearest that does is 128"):
-        gw.CPPO(num_envs=2**20 + 1, rollout_length=128, batch_size=127)
-
-    assert time.perf_counter() - began < 1
-
-
 def test_a_team_size_is_set_for_the_environment_and_not_for_the_run():
     plan = make_plan(task="toy/routing", preset="quick", settings={"env.num_agents": 3})
 
@@ -227,80 +199,6 @@ def test_arguments_of_python_are_checked_like_settings():
         make_plan(task="toy/maze", preset="quick", run={"seeds": 2.5})
     with pytest.raises(gw.UserError, match="steps must be a whole number; found 'many'"):
         make_plan(task="toy/maze", preset="quick", run={"steps": "many"})
-
-
-def test_a_toml_file_serves_as_a_preset(preset):
-    path = preset(
-        """
-        [run]
-        seeds = 3
-        steps = 64
-        [env]
-        max_steps = 9
-        [cppo]
-        num_envs = 2
-        rollout_length = 32
-        batch_size = 64
-        """
-    )
-    plan = make_plan(task="toy/maze", preset=path)
-
-    assert plan.run.preset == path
-    assert (plan.run.seeds, plan.run.steps, plan.run.env) == (3, 64, {"max_steps": 9})
-    assert (plan.algo.num_envs, plan.algo.batch_size) == (2, 64)
-
-
-def test_the_settings_of_a_run_serve_as_a_preset_for_another_task(preset):
-    first = plan_of(seeds=3, clip=0.11).for_env(gw.make("toy/maze"))
-    second = make_plan(task="toy/rooms", preset=preset(first.to_toml()))
-
-    assert second.run.task == "toy/rooms"
-    assert second.run.seeds == 3
-    assert second.algo == first.algo
-
-
-def test_the_goal_of_a_run_is_kept_for_its_own_task_and_dropped_for_another(preset):
-    path = preset(plan_of().for_env(gw.make("toy/swarm", goal="distance", reward="sparse")).to_toml())
-
-    same, other = make_plan(task="toy/maze", preset=path), make_plan(task="toy/rooms", preset=path)
-    assert (same.run.goal, same.run.reward) == ("distance", "sparse")
-    assert (other.run.goal, other.run.reward) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("[run]\nseed = 3\n", ["seed", "seeds"]),
-        ("[cppo]\nclips = 0.1\n", ["clips", "clip"]),
-        ("[pppo]\nclip = 0.1\n", ["pppo", "cppo"]),
-        ("[run]\nseeds = 'three'\n", ["seeds must be a whole number", "'three'"]),
-        ("[run\n", ["mine.toml", "not valid TOML"]),
-        ("run = 3\n", ["mine.toml", "run", "table"]),
-        ("cppo = 'x'\n", ["mine.toml", "cppo", "table"]),
-        ("[run.env]\nsize = 9\n", ["env"]),
-    ],
-)
-def test_mistakes_in_a_preset_file_are_explained(preset, text, parts):
-    with pytest.raises(gw.UserError) as caught:
-        make_plan(task="toy/maze", preset=preset(text))
-
-    assert [part for part in parts if part not in str(caught.value)] == []
-
-
-def test_a_preset_file_that_is_no_text_is_explained(tmp_path):
-    path = tmp_path / "binary.toml"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(gw.UserError, match=r"binary\.toml.*not valid TOML"):
-        load_preset(str(path), "toy/maze")
-
-
-def test_unknown_presets_offer_the_known_ones():
-    with pytest.raises(gw.UserError, match=r"Unknown preset 'quik'\. Did you mean quick"):
-        load_preset("quik", "toy/maze")
-    with pytest.raises(gw.UserError, match=r"'none\.toml' to be a TOML file; there is none"):
-        load_preset("none.toml", "toy/maze")
-    with pytest.raises(gw.UserError, match="'mymodule:factory' has no tuned preset"):
-        load_preset("tuned", "mymodule:factory")
 
 
 @pytest.mark.parametrize(
@@ -326,9 +224,16 @@ def test_a_setting_without_key_or_value_is_refused(text):
         parse_setting(text)
 
 
+@pytest.mark.parametrize("task", ["toy/rooms", "module:factory"])
+def test_a_task_after_a_setting_is_told_its_place(task):
+    with pytest.raises(gw.UserError, match=f"found '{task}'. A task comes before --set"):
+        parse_setting(task)
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
+        ("[run]\ntask = 'toy/rooms'\nalgo = 'cppo'\n[env]\ngoal = 'x'\n", ["'goal' is no argument"]),
         ("[run]\nalgo = 'cppo'\n", ["task"]),
         ("[run]\ntask = 'toy/rooms'\nalgo = 'cpo'\n", ["cpo", "cppo"]),
         ("[run]\ntask = 'toy/rooms'\nalgo = 'cppo'\nseed = 3\n", ["seed"]),
@@ -346,33 +251,8 @@ def test_a_config_that_goalward_did_not_write_is_explained(tmp_path, text, parts
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
-def test_ranges_say_what_they_contain():
-    assert str(Range(low=1)) == "at least 1"
-    assert str(Range(low=0, is_open=True)) == "above 0"
-    assert str(Range(0, 1)) == "between 0 and 1"
-    assert [value in Range(0, 1) for value in (-0.1, 0, 1, 1.1)] == [False, True, True, False]
-    assert [value in Range(0, 1, is_open=True) for value in (0, 0.5, 1)] == [False, True, False]
-
-
 def test_every_setting_of_the_run_can_be_set_and_is_saved():
     for field in dataclasses.fields(RunConfig):
         if field.type in ("Count", "CountOrZero"):
             plan = plan_of(**{field.name: 1024})
             assert getattr(Plan.from_toml(plan.to_toml()).run, field.name) == 1024
-
-
-def test_checks_apply_to_objects_made_in_python():
-    with pytest.raises(gw.UserError, match="clip must be between 0 and 1"):
-        gw.CPPO(clip=2.0)
-    with pytest.raises(gw.UserError, match=r"num_envs must be a whole number; found 4\.5"):
-        gw.CPPO(num_envs=4.5, rollout_length=2, batch_size=9)
-    with pytest.raises(gw.UserError, match=r"clip must be a number; found 'small'"):
-        gw.CPPO(clip="small")
-    assert gw.CPPO(hidden_sizes=[8]).hidden_sizes == (8,)
-
-
-def test_values_are_brought_into_the_type_of_their_field():
-    values = coerce_fields(gw.CPPO, {"clip": 0.5, "actor_lr": 1, "num_envs": 4.0, "hidden_sizes": [3]}, "a test")
-
-    assert values == {"clip": 0.5, "actor_lr": 1.0, "num_envs": 4, "hidden_sizes": (3,)}
-    assert [type(v) for v in values.values()] == [float, float, int, tuple]

@@ -1,9 +1,13 @@
 """A run's directory: made once, written by one process, rewound to a checkpoint."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +22,8 @@ def plan():
 
 
 def record(iteration, seed=0):
-    return {"iteration": iteration, "seed": seed, "win_rate": 0.1 + iteration}
+    where = {"evaluation": iteration // 2, "iteration": iteration, "step": 32 * iteration, "elapsed": 1.5}
+    return {**where, "seed": seed, "win_rate": 0.1 + iteration, "return": 0.5, "length": 9.0}
 
 
 def test_a_new_directory_holds_the_settings_and_the_versions(tmp_path, plan):
@@ -102,6 +107,79 @@ def test_a_line_that_a_crash_left_unfinished_is_dropped(tmp_path, plan):
     run.append_records([record(4)])
 
     assert run.read_records() == [record(0), record(2), record(4)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{", b"\xff\xfe", b"\0\0", b"[1, 2]", b'{"loss": 1}', b'{"iteration": "2", "seed": 0}', b"[" * 100_000],
+)
+def test_a_line_that_is_no_record_is_explained_and_the_file_left_alone(tmp_path, plan, line):
+    run = RunDirectory.create(tmp_path, plan)
+    run.append_records([record(0)])
+    with run.metrics.open("ab") as handle:
+        handle.write(line + b"\n")
+    before = run.metrics.read_bytes()
+    with pytest.raises(gw.UserError, match=r"Expected line 2 of '.*metrics\.jsonl' to be the record"):
+        run.keep_records(up_to_iteration=2)
+
+    assert run.metrics.read_bytes() == before
+
+
+def test_a_last_line_cut_within_a_character_is_dropped(tmp_path, plan):
+    run = RunDirectory.create(tmp_path, plan)
+    run.append_records([record(0)])
+    with run.metrics.open("ab") as handle:
+        handle.write(b'{"note": "\xc3')
+
+    assert run.read_records() == [record(0)]
+
+
+@pytest.mark.parametrize("value", [object(), "\udcff"])
+def test_settings_that_no_file_can_hold_are_refused_and_nothing_is_left(tmp_path, plan, value):
+    plan = replace(plan, run=replace(plan.run, env={"shape": value}))
+    with pytest.raises(gw.UserError, match=r"Expected settings that can be saved: .*\.$"):
+        RunDirectory.create(tmp_path / "deep" / "run", plan)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def refuse(*_, **__):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@pytest.mark.parametrize(
+    ("file", "what", "use"),
+    [
+        ("config.toml", "readable", lambda run: RunDirectory.open(run.path).plan()),
+        ("metrics.jsonl", "readable", lambda run: run.read_records()),
+        ("metrics.jsonl", "writable", lambda run: run.append_records([record(2)])),
+        ("results.json", "writable", lambda run: write_text(run.results, "{}")),
+        (".lock", "writable", lambda run: run.locked().__enter__()),
+    ],
+)
+def test_a_file_that_the_system_refuses_is_explained(tmp_path, plan, monkeypatch, file, what, use):
+    run = RunDirectory.create(tmp_path, plan)
+    run.append_records([record(0)])
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(gw.UserError) as complaint:
+        use(run)
+
+    assert str(complaint.value) == f"Expected '{tmp_path / file}' to be {what}; Permission denied."
+
+
+def test_a_directory_in_the_place_of_a_file_is_explained(tmp_path, plan):
+    run = RunDirectory.create(tmp_path, plan)
+    run.metrics.mkdir()
+    with pytest.raises(gw.UserError, match=r"Expected '.*metrics\.jsonl' to be readable; Is a directory"):
+        run.read_records()
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(gw.UserError, match=r"Expected '.*\.lock' to be writable; Is a directory"), run.locked():
+        pass
+
+
+def test_a_name_that_no_directory_can_have_is_explained(tmp_path):
+    with pytest.raises(gw.UserError, match=r"to be readable; File name too long"):
+        RunDirectory.open(tmp_path / ("n" * 300))
 
 
 def test_a_file_is_replaced_whole(tmp_path):
