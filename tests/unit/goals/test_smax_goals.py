@@ -16,40 +16,17 @@ with quiet_import():
 pytestmark = pytest.mark.usefixtures("suite_arithmetic")
 
 GOALS = (ZeroTotalHealth, ZeroHealth, ZeroAliveEnemies)
-RIGHT, STOP = 1, 4
-
-
-def attack_or_advance(mask):
-    """Returns the action of allies that shoot at the first enemy in range and else walk towards the enemy's side."""
-    shoot = mask[:, 5:]
-    return jnp.where(shoot.any(-1), 5 + shoot.argmax(-1), jnp.where(mask[:, RIGHT], RIGHT, STOP)).astype(jnp.int32)
 
 
 @pytest.fixture(scope="module")
-def env():
-    return gw.make("smax/3m", max_steps=40)
+def env(smax_3m):
+    return smax_3m
 
 
 @pytest.fixture(scope="module")
-def battles(env):
-    """States [battle, time, ...] with the first at time 0, and the time at which each battle ended."""
-
-    def fight(key):
-        state, step = env.reset(key)
-
-        def one_step(carry, key):
-            state, mask = carry
-            state, step = env.step(key, state, attack_or_advance(mask))
-            return (state, step.action_mask), (state, step.terminated, step.success)
-
-        _, history = jax.lax.scan(one_step, (state, step.action_mask), jax.random.split(key, 40))
-        first = (state, step.terminated, step.success)
-        return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, history)
-
-    states, terminated, success = jax.jit(jax.vmap(fight))(jax.random.split(jax.random.key(0), 96))
-    ended = np.flatnonzero(np.asarray(terminated).any(1))
-    assert len(ended) > 80
-    states, terminated, success = jax.tree.map(lambda x: x[ended], (states, terminated, success))
+def battles(smax_battles):
+    """States [battle, time, ...] with the first at time 0, the time at which each battle ended, and `success`."""
+    states, terminated, success = smax_battles
     return states, np.asarray(terminated).argmax(1), np.asarray(success)
 
 

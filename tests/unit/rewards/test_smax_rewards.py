@@ -17,47 +17,25 @@ with quiet_import():
 pytestmark = pytest.mark.usefixtures("suite_arithmetic")
 
 REWARDS = (Dense, DeathTriggered, Sparse)
-RIGHT, STOP = 1, 4
-
-
-def attack_or_advance(mask):
-    """Returns the action of allies that shoot at the first enemy in range and else walk towards the enemy's side."""
-    shoot = mask[:, 5:]
-    return jnp.where(shoot.any(-1), 5 + shoot.argmax(-1), jnp.where(mask[:, RIGHT], RIGHT, STOP)).astype(jnp.int32)
 
 
 @pytest.fixture(scope="module")
-def env():
-    return gw.make("smax/3m", max_steps=40)
+def env(smax_3m):
+    return smax_3m
 
 
 @pytest.fixture(scope="module")
-def battles(env):
+def battles(env, smax_battles):
     """For each reward [battle, N], the sum over a battle until it ended; and [battle], whether it was won."""
-
-    def fight(key):
-        state, step = env.reset(key)
-
-        def one_step(carry, key):
-            state, mask = carry
-            state, step = env.step(key, state, attack_or_advance(mask))
-            return (state, step.action_mask), (state, step.terminated, step.success)
-
-        _, history = jax.lax.scan(one_step, (state, step.action_mask), jax.random.split(key, 40))
-        first = (state, step.terminated, step.success)
-        return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, history)
-
-    states, terminated, success = jax.jit(jax.vmap(fight))(jax.random.split(jax.random.key(0), 96))
-    ended = np.asarray(terminated).any(1)
-    assert ended.sum() > 80
+    states, terminated, success = jax.tree.map(np.asarray, smax_battles)
     # A step counts if the battle had not ended before it.
-    counts = ~np.asarray(terminated)[ended, :-1, None]
-    before, after = (jax.tree.map(lambda x, part=part: x[ended, part], states) for part in (slice(40), slice(1, 41)))
+    counts = ~terminated[:, :-1, None]
+    before, after = (jax.tree.map(lambda x, part=part: x[:, part], states) for part in (slice(40), slice(1, 41)))
     action = jnp.zeros((*counts.shape[:2], 3), jnp.int32)
     pay = jax.jit(jax.vmap(jax.vmap(lambda *step: [reward(env)(*step) for reward in REWARDS])))
     paid = zip(REWARDS, pay(before, action, after), strict=True)
     sums = {reward: (counts * np.asarray(amount)).sum(1) for reward, amount in paid}
-    return sums, np.asarray(success)[ended, terminated[ended].argmax(1)]
+    return sums, success[np.arange(len(success)), terminated.argmax(1)]
 
 
 def blank(env):
