@@ -4,7 +4,8 @@
 
 Both sides take uniformly random allowed actions in one compiled scan and compute the same observation. They are timed
 in turn, and medians are compared. Episodes of ours start at random times before their limit, so that resets come as
-evenly as in the middle of training. Prints a table and writes results/envs.json.
+evenly as in the middle of training. What counts as the observation is ours on both sides: in JaxNav that includes our
+lidar, in JaxGCRL the physics with its merged walls. Prints a table and writes results/envs.json.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from goalward.data.starts import Starts, first_starts, num_reused, refill, take_starts
+from goalward.data.starts import Starts, first_starts, refill, take_starts
 from goalward.envs.base import Episode, GoalEnv, advance_episode, is_over, start_episode, won_share
 
 # (key, obs [E,N,D], goal [E,N,G], mask [E,N,A]) -> (policy outputs, stored action, action for the environment)
@@ -108,5 +108,5 @@ def rollout_metrics(rollout: Rollout, worlds: Worlds) -> dict[str, jax.Array]:
         "rollout/episodes": jnp.sum(rollout.done, dtype=jnp.float32),
         "rollout/wins": jnp.sum(jnp.where(rollout.done, rollout.success, 0.0)),
         "rollout/active": jnp.mean(rollout.active, dtype=jnp.float32),
-        "rollout/reused_starts": num_reused(worlds.starts).astype(jnp.float32),
+        "rollout/reused_starts": worlds.starts.num_reused.astype(jnp.float32),
     }

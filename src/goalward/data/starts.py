@@ -9,7 +9,7 @@ used once, and the same whether the seed trains alone or beside others.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +24,13 @@ class Starts(NamedTuple):
     pool: Episode  # [2 E, ...]
     num_drawn: jax.Array  # [] int32
     num_used: jax.Array  # [] int32
+    num_reused: jax.Array  # [] int32, those that were handed out before they had been drawn, so for a second time
 
 
 def first_starts(env: GoalEnv, key: jax.Array, num_envs: int) -> Starts:
     """Returns a full pool for E environments."""
     pool = _draw(env, key, jnp.arange(2 * num_envs))
-    return Starts(key, pool, jnp.int32(2 * num_envs), jnp.int32(0))
+    return Starts(key, pool, num_drawn=jnp.int32(2 * num_envs), num_used=jnp.int32(0), num_reused=jnp.int32(0))
 
 
 def take_starts(starts: Starts, wanted: jax.Array) -> tuple[Starts, Episode]:
@@ -37,7 +38,9 @@ def take_starts(starts: Starts, wanted: jax.Array) -> tuple[Starts, Episode]:
     numbers = starts.num_used + jnp.cumsum(wanted, dtype=jnp.int32) - 1
     slots = numbers % starts.pool.elapsed.shape[0]
     fresh = jax.tree.map(lambda x: x[slots], starts.pool)
-    return starts._replace(num_used=starts.num_used + jnp.sum(wanted, dtype=jnp.int32)), fresh
+    reused = jnp.sum(wanted & (numbers >= starts.num_drawn), dtype=jnp.int32)
+    num_used = starts.num_used + jnp.sum(wanted, dtype=jnp.int32)
+    return starts._replace(num_used=num_used, num_reused=starts.num_reused + reused), fresh
 
 
 def refill(env: GoalEnv, starts: Starts) -> Starts:
@@ -58,11 +61,6 @@ def refill(env: GoalEnv, starts: Starts) -> Starts:
     return jax.lax.cond(any_seed(runs_low), draw_more, lambda starts: starts, starts)
 
 
-def num_reused(starts: Starts) -> jax.Array:
-    """Returns [] int32, how many starts were handed out before they had been drawn, that is, for a second time."""
-    return jnp.maximum(starts.num_used - starts.num_drawn, 0)
-
-
 @jax.custom_batching.custom_vmap
 def any_seed(flag: jax.Array) -> jax.Array:
     """Returns `flag`; under `vmap`, whether it is set anywhere in the batch, as one value for all.
@@ -78,5 +76,5 @@ def _any_in_batch(axis_size: int, in_batched: list[bool], flag: jax.Array) -> tu
     return any_seed(jnp.any(flag)), False
 
 
-def _draw(env: GoalEnv, key: jax.Array, numbers: jax.Array) -> Any:
+def _draw(env: GoalEnv, key: jax.Array, numbers: jax.Array) -> Episode:
     return jax.vmap(lambda n: start_episode(env, jax.random.fold_in(key, n)))(numbers)

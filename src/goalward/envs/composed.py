@@ -74,3 +74,10 @@ def require_whole(task: str, low: int, **values: Any) -> None:
     for name, value in values.items():
         if type(value) is not int or value < low:
             raise UserError(f"{name} of {task} must be a whole number of at least {low}; found {value}.")
+
+
+def require_number(task: str, low: float, high: float, **values: Any) -> None:
+    """Raises unless every value is a number from `low` to `high`."""
+    for name, value in values.items():
+        if type(value) not in (int, float) or not low <= value <= high:
+            raise UserError(f"{name} of {task} must be a number from {low:g} to {high:g}; found {value}.")

@@ -77,20 +77,22 @@ class Connector(ComposedEnv):
     ) -> None:
         require_whole("connector", 3, grid_size=grid_size)
         require_whole("connector", 1, num_agents=num_agents, field_of_view=field_of_view)
-        if generator not in GENERATORS:
-            raise unknown_name("generator of connector", generator, GENERATORS)
+        if str(generator) not in GENERATORS:
+            raise unknown_name("generator of connector", str(generator), GENERATORS)
         _require_room(generator, grid_size, num_agents)
         self.grid_size = grid_size
         self.longest_path = 2.0 * (grid_size - 1)
         self._reach = field_of_view
+        name = f"connector/{grid_size}x{grid_size}x{num_agents}a"
         limit = grid_size**2 if max_steps is None else max_steps
+        require_whole(name, 1, max_steps=limit)
         draw = GENERATORS[generator](grid_size, num_agents)
         self.suite = Suite(draw, time_limit=limit)
         # Outside of a compiled function, each of the suite's many small operations would be compiled for itself.
         self._draw = jax.jit(draw)
         self._move = jax.jit(self.suite.step)
         super().__init__(
-            name=f"connector/{grid_size}x{grid_size}x{num_agents}a",
+            name=name,
             obs_dim=4 + 2 * (2 * field_of_view + 1) ** 2,
             action_space=Discrete(_NUM_ACTIONS),
             max_steps=limit,

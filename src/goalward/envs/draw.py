@@ -1,4 +1,4 @@
-"""Pictures of the built-in tasks: cells, discs and rings on a square canvas, in NumPy."""
+"""Pictures of tasks: cells, discs and rings on a square canvas, in NumPy."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from goalward.envs.base import Box, TimeStep
-from goalward.envs.composed import ComposedEnv, GoalFactory, RewardFactory, require_whole
+from goalward.envs.composed import ComposedEnv, GoalFactory, RewardFactory, require_number, require_whole
 from goalward.envs.draw import AGENT_COLOURS, FLOOR, WALL, Canvas, Colour, Image
 from goalward.envs.quiet import quiet_import
 from goalward.errors import UserError, unknown_name
@@ -25,6 +25,7 @@ with quiet_import():
     from jaxmarl.environments.jaxnav.jaxnav_env import State
 
 PLACEMENTS = ("grid", "random")
+_SMALLEST_WITH_PATHS = 9  # cells; on a map of 5 x 5, one draw in 600 has no two free cells side by side
 _MAX_TURN = math.pi / 6  # radians a second, the bound of the suite's action space
 _RADIUS = 0.34  # metres, of a robot in pictures; its hull is a square with sides of half a metre
 _ARM = 0.15  # metres, of the cross on a robot that has crashed
@@ -108,11 +109,13 @@ class JaxNav(ComposedEnv):
     ) -> None:
         require_whole("jaxnav", 1, num_agents=num_agents)
         require_whole("jaxnav", 5, map_size=map_size)
-        _require_room(num_agents, map_size, fill)
+        require_number("jaxnav", 0.0, 0.9, fill=fill)
+        require_number("jaxnav", 0.01, float(map_size), goal_radius=goal_radius)
         if placement not in PLACEMENTS:
-            raise unknown_name("placement of jaxnav", placement, PLACEMENTS)
-        if not goal_radius > 0:
-            raise UserError(f"goal_radius of jaxnav must be above 0 metres; found {goal_radius}.")
+            raise unknown_name("placement of jaxnav", str(placement), PLACEMENTS)
+        if type(valid_path_check) is not bool:
+            raise UserError(f"valid_path_check of jaxnav must be true or false; found {valid_path_check}.")
+        _require_room(num_agents, map_size, fill, placement, valid_path_check)
         map_params = {
             "map_size": (map_size, map_size),
             "fill": fill,
@@ -251,14 +254,19 @@ def reachability(env: JaxNav, key: jax.Array, num_maps: int = 500) -> Reachabili
     return Reachability(float(reachable.mean()), float(reachable.all(-1).mean()))
 
 
-def _require_room(num_agents: int, map_size: int, fill: float) -> None:
-    """Raises unless the fullest map has a free cell more than agents; the suite would look for one for ever."""
-    if not 0 <= fill < 1:
-        raise UserError(f"fill of jaxnav, the largest share of wall cells, must be in [0, 1); found {fill}.")
+def _require_room(num_agents: int, map_size: int, fill: float, placement: str, valid_path_check: bool) -> None:
+    """Raises where the suite, which draws places until they fit, might look for them for ever."""
     cells = (map_size - 2) ** 2
-    free = cells - max(math.floor(cells * fill) - 1, 0)
-    if num_agents >= free:
+    free = cells - max(math.floor(cells * fill), 0)
+    # On the grid every agent needs a free cell of its own and one more; elsewhere they must also keep a distance.
+    most = free - 1 if placement == "grid" else free // 8
+    if num_agents > most:
         raise UserError(
-            f"num_agents of jaxnav must be less than the {free} free cells of the fullest map with map_size {map_size} "
-            f"and fill {fill}; found {num_agents}. Choose a larger map_size or a smaller fill."
+            f"num_agents of jaxnav must be at most {most} with map_size {map_size}, fill {fill} and placement "
+            f"'{placement}'; found {num_agents}. Choose a larger map_size or a smaller fill."
+        )
+    if valid_path_check and map_size < _SMALLEST_WITH_PATHS:
+        raise UserError(
+            f"map_size of jaxnav must be at least {_SMALLEST_WITH_PATHS} with valid_path_check, since on smaller maps "
+            f"walls may leave no two cells joined; found {map_size}."
         )

@@ -64,7 +64,7 @@ class Navix(ComposedEnv):
         goal: GoalFactory = Position,
         reward: RewardFactory = Shaped,
     ) -> None:
-        if env_id not in navix.registry():
+        if str(env_id) not in navix.registry():
             raise unknown_name("env_id of Navix:", str(env_id), navix.registry())
         if type(append_pose) is not bool:
             raise UserError(f"append_pose of {_task_name(env_id)} must be true or false; found {append_pose}.")

@@ -68,6 +68,11 @@ def _part(what: str, chosen: Any, known: Mapping[str, str]) -> Callable[[Any], A
             raise unknown_name(what, name, known)
         factory: Callable[[Any], Any] = _load(known[name])
         return factory
+    needed = ("name", "dim", "achieved", "target") if what.startswith("goal") else ("name", "__call__")
+    missing = [attribute for attribute in needed if not hasattr(chosen, attribute)]
+    if isinstance(chosen, type) or missing:
+        found = f"the class {chosen.__name__}; pass an object of it" if isinstance(chosen, type) else repr(chosen)
+        raise UserError(f"Expected the {what} to be a name or an object with {', '.join(needed)}; found {found}.")
     return lambda env: chosen
 
 

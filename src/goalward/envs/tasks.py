@@ -83,7 +83,7 @@ def _toy() -> Iterator[Task]:
 
 def _navix() -> Iterator[Task]:
     position = {"position": "goalward.goals.navix:Position"}
-    progress = {"progress": "goalward.goals.navix:Progress"}
+    progress = {"progress": "goalward.goals.navix:Progress", **position}
     for name, env_id, goals, summary in (
         ("empty-16x16", "Navix-Empty-16x16-v0", position, "cross an empty room from corner to corner"),
         ("empty-random-16x16", "Navix-Empty-Random-16x16-v0", position, "reach a random cell of an empty room"),

@@ -105,6 +105,10 @@ class Plan:
         algo = self.algo.resolve(env.spec)
         return Plan(dataclasses.replace(self.run, goal=goal, reward=reward, own_modules=algo.has_modules), algo)
 
+    def task_name(self, env: GoalEnv) -> str:
+        """Returns the name that results are filed under; a task with other arguments than its own names itself."""
+        return env.spec.name if is_registered(self.run.task) else self.run.task
+
     @property
     def is_reproducible(self) -> bool:
         """Whether the text alone brings the run back: no object or module of the caller's takes part."""

@@ -22,6 +22,7 @@ from goalward.run.config import Plan
 # What every line of metrics.jsonl holds, besides the metrics of training and the task's own.
 _RECORD_FIELDS = ("evaluation", "iteration", "step", "elapsed", "seed", "win_rate", "return", "length")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_SUITES = ("navix", "brax", "mujoco", "mujoco-mjx", "jaxmarl", "jumanji")
 
 
 class RunDirectory:
@@ -143,6 +144,7 @@ def versions() -> dict[str, Any]:
     return {
         "goalward": __version__,
         "packages": {name: _package_version(name) for name in _PACKAGES},
+        "suites": {name: version for name in _SUITES if (version := _package_version(name))},
         "commit": _commit(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",

@@ -81,7 +81,7 @@ def evaluate_run(
         "seeds": list(saved.seeds),
         "episodes": count,
         "greedy": greedy,
-        "task": saved.plan.run.task,
+        "task": saved.plan.task_name(saved.env),
         "algo": saved.plan.run.algo,
         "step": saved.iteration * saved.learner.steps_per_iteration,
     }

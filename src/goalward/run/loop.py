@@ -131,7 +131,7 @@ class Training:
         self.reporter.say(plan.to_toml())
         seeds = "1 seed" if run.seeds == 1 else f"{run.seeds} seeds"
         self.reporter.say(
-            f"{seeds} of {run.task} with {run.algo}: {plan.num_iterations:,} iterations x "
+            f"{seeds} of {plan.task_name(self.env)} with {run.algo}: {plan.num_iterations:,} iterations x "
             f"{plan.algo.steps_per_iteration():,} = {plan.total_steps:,} environment steps per seed "
             f"({run.steps:,} asked for); {len(self.evaluations)} evaluations of {run.eval_episodes:,} episodes."
         )
@@ -282,7 +282,10 @@ class Training:
             for row in final:
                 row["best checkpoint"] = absolute[row["seed"]]["win_rate"]
         stop_if_asked()
-        write_json(self.directory.results, marl_eval_layout(records, absolute, task=run.task, algo=run.algo))
+        write_json(
+            self.directory.results,
+            marl_eval_layout(records, absolute, task=self.plan.task_name(self.env), algo=run.algo),
+        )
         policies = [
             Policy(self.learner, jax.tree.map(lambda x, i=i: x[i], params), seed) for i, seed in enumerate(self.seeds)
         ]

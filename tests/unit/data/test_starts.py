@@ -7,7 +7,7 @@ import pytest
 
 import goalward as gw
 from goalward.data.rollout import collect, open_worlds
-from goalward.data.starts import any_seed, first_starts, num_reused, refill, take_starts
+from goalward.data.starts import any_seed, first_starts, refill, take_starts
 from goalward.envs.base import EnvSpec, TimeStep
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
@@ -71,7 +71,7 @@ def test_episodes_take_the_starts_in_the_order_of_their_numbers(rollout):
 def test_no_start_is_used_twice(rollout):
     _, worlds, _ = rollout
 
-    assert int(num_reused(worlds.starts)) == 0
+    assert int(worlds.starts.num_reused) == 0
     assert int(worlds.starts.num_drawn) >= int(worlds.starts.num_used)
 
 
@@ -89,7 +89,7 @@ def test_a_seed_takes_the_same_starts_beside_others(rollout):
 
     np.testing.assert_array_equal(among.obs[3], alone.obs)
     np.testing.assert_array_equal(all_worlds.episodes.step.obs[3], worlds.episodes.step.obs)
-    np.testing.assert_array_equal(jax.vmap(num_reused)(all_worlds.starts), 0)
+    np.testing.assert_array_equal(all_worlds.starts.num_reused, 0)
     np.testing.assert_array_equal(all_worlds.starts.num_used[3], worlds.starts.num_used)
 
 
@@ -99,7 +99,8 @@ def test_a_start_that_is_handed_out_before_it_is_drawn_is_counted():
     for _ in range(3):
         starts, _ = take_starts(starts, everyone)  # without a refill
 
-    assert int(num_reused(starts)) == ENVS
+    assert int(starts.num_reused) == ENVS
+    assert int(refill(Ticket(), starts).num_reused) == ENVS  # it stays on record
 
 
 def test_a_pool_that_is_full_enough_stays_as_it_is():

@@ -211,6 +211,17 @@ def test_a_torso_is_upright_between_20_centimetres_and_a_metre(ant, height, fall
     assert bool(ant.env.physics.has_fallen(full)) == fallen
 
 
+def test_physics_that_comes_apart_ends_the_episode_with_finite_numbers(ant):
+    states, shown = ant.first
+    broken = states._replace(physics=states.physics.replace(q=jnp.full_like(states.physics.q, jnp.nan)))
+    _, steps = ant.play((broken, shown), ant.actions)
+
+    assert steps.terminated[:, 1].all()
+    assert not steps.success[:, 1:].any()
+    for values in (steps.obs, steps.achieved, steps.goal, steps.reward):
+        assert np.isfinite(values).all()
+
+
 def test_position_is_reached_when_and_only_when_the_task_is_solved(any_rig):
     env, (states, shown), _, actions, play, (states_then, steps_then) = any_rig
     # Half the episodes get a target just within reach of where they end, the others one just beyond.

@@ -349,9 +349,14 @@ def test_with_the_path_check_every_target_can_be_reached():
     [
         ({"num_agents": 0}, "num_agents of jaxnav must be a whole number of at least 1; found 0."),
         ({"map_size": 4}, "map_size of jaxnav must be a whole number of at least 5; found 4."),
-        ({"fill": 1.0}, "fill of jaxnav, the largest share of wall cells, must be in [0, 1); found 1.0."),
-        ({"num_agents": 9, "map_size": 5, "fill": 0.0}, "must be less than the 9 free cells"),
-        ({"goal_radius": 0.0}, "goal_radius of jaxnav must be above 0 metres; found 0.0."),
+        ({"fill": 1.0}, "fill of jaxnav must be a number from 0 to 0.9; found 1.0."),
+        ({"num_agents": 9, "map_size": 5, "fill": 0.0}, "num_agents of jaxnav must be at most 8 with map_size 5"),
+        ({"num_agents": 20, "placement": "random"}, "num_agents of jaxnav must be at most 4 with map_size 11"),
+        ({"num_agents": 1, "map_size": 5, "valid_path_check": True}, "map_size of jaxnav must be at least 9"),
+        ({"goal_radius": 0.0}, "goal_radius of jaxnav must be a number from 0.01 to 11; found 0.0."),
+        ({"goal_radius": float("inf")}, "goal_radius of jaxnav must be a number from 0.01 to 11; found inf."),
+        ({"fill": "full"}, "fill of jaxnav must be a number from 0 to 0.9; found full."),
+        ({"valid_path_check": 3}, "valid_path_check of jaxnav must be true or false; found 3."),
         ({"placement": "gird"}, "Unknown placement of jaxnav 'gird'. Did you mean grid?"),
         ({"max_steps": 0}, "max_steps of jaxnav/4-agents must be a whole number of at least 1; found 0."),
     ],
@@ -366,7 +371,7 @@ def test_what_cannot_be_is_refused(arguments, sentence):
 def test_the_task_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        env = gw.make("jaxnav/4-agents", num_agents=2, map_size=7, valid_path_check=True)
+        env = gw.make("jaxnav/4-agents", num_agents=2, map_size=9, valid_path_check=True)
         state, _ = jax.eval_shape(env.reset, jax.random.key(0))
         jax.eval_shape(env.step, jax.random.key(0), state, jnp.zeros((2, 2)))
 

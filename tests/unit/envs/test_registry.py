@@ -96,6 +96,19 @@ def test_a_goal_of_ones_own_is_used():
     np.testing.assert_array_equal(step.goal, state.target[:, 1:])
 
 
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ({"goal": Column}, "found the class Column; pass an object of it"),
+        ({"goal": 3}, "an object with name, dim, achieved, target; found 3"),
+        ({"reward": Hurry}, "found the class Hurry; pass an object of it"),
+    ],
+)
+def test_what_is_no_goal_or_reward_is_refused(parts, sentence):
+    with pytest.raises(gw.UserError, match=sentence):
+        gw.make("toy/rooms", **parts)
+
+
 def test_a_reward_of_ones_own_is_used():
     env = gw.make("toy/maze", reward=Hurry())
     state, _ = env.reset(jax.random.key(0))

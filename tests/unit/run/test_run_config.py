@@ -256,3 +256,11 @@ def test_every_setting_of_the_run_can_be_set_and_is_saved():
         if field.type in ("Count", "CountOrZero"):
             plan = plan_of(**{field.name: 1024})
             assert getattr(Plan.from_toml(plan.to_toml()).run, field.name) == 1024
+
+
+def test_results_are_filed_under_the_task_that_was_played():
+    pytest.importorskip("jumanji")
+    plan = make_plan(task="connector/5x5x3a", settings={"env.grid_size": 6, "env.num_agents": 4})
+
+    assert plan.task_name(gw.make("connector/5x5x3a", **plan.run.env)) == "connector/6x6x4a"
+    assert make_plan(task="mine:factory").task_name(gw.make("toy/rooms")) == "mine:factory"

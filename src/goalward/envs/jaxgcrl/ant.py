@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from goalward.envs.composed import GoalFactory, RewardFactory
+from goalward.envs.composed import GoalFactory, RewardFactory, require_number
 from goalward.envs.draw import FLOOR, Image
 from goalward.envs.jaxgcrl.base import RobotState, RobotTask, TopView
 from goalward.envs.jaxgcrl.physics import RobotPhysics, brax_model, load_system, require_backend
@@ -148,8 +148,7 @@ class Ant(AntTask):
     ) -> None:
         name = "jaxgcrl/ant"
         require_backend(name, backend)
-        if not 1.0 <= goal_distance <= 100.0:
-            raise UserError(f"goal_distance of {name} must be from 1 to 100 metres; found {goal_distance}.")
+        require_number(name, 1.0, 100.0, goal_distance=goal_distance)
         self.goal_distance = goal_distance
         variant = "" if goal_distance == 10.0 else f"-{goal_distance:g}m"
         variant += "" if backend == "spring" else f"-{backend}"

@@ -67,6 +67,9 @@ class RobotTask(ComposedEnv):
             position=self.physics.position(full)[None],
             num_steps=state.num_steps + 1,
         )
+        # Physics that came apart ends the episode as a fall; what it leaves behind must not reach the networks.
+        is_sound = jnp.all(jnp.isfinite(full.q)) & jnp.all(jnp.isfinite(full.qd))
+        moved = jax.tree.map(lambda new, old: jnp.where(is_sound, new, old), moved, state)
         moved = moved._replace(num_at_goal=state.num_at_goal + self.is_at_goal(moved)[0])
         return moved, self._view(full, moved, self.reward(state, action, moved))
 
@@ -80,9 +83,10 @@ class RobotTask(ComposedEnv):
 
     def _view(self, full: Any, state: RobotState, reward: jax.Array) -> TimeStep:
         fallen = self.physics.has_fallen(full)
+        obs = self.physics.observe(full)
         return self.show(
             state,
-            obs=self.physics.observe(full)[None],
+            obs=jnp.where(jnp.isfinite(obs), obs, 0.0)[None],
             reward=reward,
             terminated=fallen,
             success=self.is_at_goal(state)[0] & ~fallen,

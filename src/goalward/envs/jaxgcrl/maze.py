@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from goalward.envs.composed import GoalFactory, RewardFactory
+from goalward.envs.composed import GoalFactory, RewardFactory, require_number
 from goalward.envs.draw import WALL
 from goalward.envs.jaxgcrl.ant import AntPhysics, AntTask, Wall
 from goalward.envs.jaxgcrl.base import TopView
@@ -89,10 +89,9 @@ class AntMaze(AntTask):
         reward: RewardFactory = Dense,
     ) -> None:
         require_backend(_TASK, backend)
-        if not 2.0 <= cell_size <= 20.0:
-            raise UserError(f"cell_size of {_TASK} must be from 2 to 20 metres; found {cell_size}.")
-        name = layout if isinstance(layout, str) else "own"
+        require_number(_TASK, 2.0, 20.0, cell_size=cell_size)
         self.layout = checked_layout(layout)
+        name = layout if isinstance(layout, str) else "own"
         self.cell_size = cell_size
         variant = "" if cell_size == 4.0 else f"-{cell_size:g}m"
         variant += "" if backend == "spring" else f"-{backend}"
@@ -122,6 +121,8 @@ def checked_layout(layout: str | Sequence[str]) -> tuple[str, ...]:
         if layout not in LAYOUTS:
             raise unknown_name(f"layout of {_TASK}", layout, LAYOUTS)
         return LAYOUTS[layout]
+    if not isinstance(layout, Sequence):
+        raise UserError(f"layout of {_TASK} must be a name or rows of text; found {layout!r}.")
     rows = tuple(str(row) for row in layout)
     if not rows or not rows[0] or len({len(row) for row in rows}) > 1:
         raise UserError(f"layout of {_TASK} must have rows of one length; found lengths {[len(row) for row in rows]}.")
