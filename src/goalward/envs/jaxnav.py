@@ -257,7 +257,7 @@ def reachability(env: JaxNav, key: jax.Array, num_maps: int = 500) -> Reachabili
 def _require_room(num_agents: int, map_size: int, fill: float, placement: str, valid_path_check: bool) -> None:
     """Raises where the suite, which draws places until they fit, might look for them for ever."""
     cells = (map_size - 2) ** 2
-    free = cells - max(math.floor(cells * fill), 0)
+    free = cells - math.floor(cells * fill)
     # On the grid every agent needs a free cell of its own and one more; elsewhere they must also keep a distance.
     most = free - 1 if placement == "grid" else free // 8
     if num_agents > most:

@@ -15,6 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from goalward import __version__
 from goalward.errors import UserError
 from goalward.run.config import Plan
@@ -139,8 +141,6 @@ class RunDirectory:
 
 def versions() -> dict[str, Any]:
     """Returns what produced the numbers: packages, commit, Python, machine and accelerator."""
-    import jax  # reading a run directory needs no jax
-
     return {
         "goalward": __version__,
         "packages": {name: _package_version(name) for name in _PACKAGES},
