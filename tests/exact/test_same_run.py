@@ -72,7 +72,7 @@ class PressesCtrlC(Silent):
 
 def test_a_run_stopped_between_evaluations_goes_on_as_if_it_had_not_been(finished, tmp_path):
     plan, env = finished.plan, gw.make("toy/rooms")
-    directory = RunDirectory.create(tmp_path / "stopped", plan)
+    directory = RunDirectory.create(tmp_path / "stopped", plan, "toy/rooms")
     reporter = PressesCtrlC(after=70)
     training = Training(directory, plan, env, plan.algo.bind(env, plan.num_iterations), reporter)
     with pytest.raises(Interrupted) as stopped:
@@ -119,7 +119,7 @@ def lose_part_of_the_progress(run, part):
     content = json.loads(path.read_text())
     del content[part]
     path.write_text(json.dumps(content))
-    (run / "checkpoints" / "140" / "sizes.json").unlink()
+    (run / "checkpoints" / "140" / "digests.json").unlink()
 
 
 def cut_the_arrays_short(run):

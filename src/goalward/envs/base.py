@@ -74,6 +74,12 @@ class EnvSpec:
     goal_name: str = "default"
     reward_name: str = "none"
 
+    def __post_init__(self) -> None:
+        for name in ("obs_dim", "goal_dim", "max_steps", "num_agents"):
+            value = getattr(self, name)
+            if isinstance(value, np.integer):  # anything else is left for `check_env` to explain
+                object.__setattr__(self, name, int(value))
+
 
 class TimeStep(NamedTuple):
     """What an environment shows after `reset` or `step`, before any reset.

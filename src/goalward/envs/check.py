@@ -285,6 +285,6 @@ def _same(first: list[Any], second: list[Any]) -> bool:
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return f"a tuple of {', '.join(type(part).__name__ for part in value)}"
     return type(value).__name__

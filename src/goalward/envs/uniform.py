@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from goalward.envs.base import Discrete, GoalEnv
 
 # (key, obs [..., N, D], goal [..., N, G], mask [..., N, A]) -> action for the environment
-Policy = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+PolicyFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def uniform_policy(env: GoalEnv) -> Policy:
+def uniform_policy(env: GoalEnv) -> PolicyFn:
     """Returns the policy that draws uniformly from the allowed actions."""
     space = env.spec.action_space
 

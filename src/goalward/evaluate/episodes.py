@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from goalward.data.rollout import advance_episodes, select, start_episodes
 from goalward.envs.base import Episode, GoalEnv, is_over, won_share
-from goalward.envs.uniform import Policy
+from goalward.envs.uniform import PolicyFn
 
 
 class EpisodeResults(NamedTuple):
@@ -24,7 +24,7 @@ class EpisodeResults(NamedTuple):
     metrics: dict[str, jax.Array]  # name -> [E] float32, what else the environment reports
 
 
-def run_episodes(env: GoalEnv, policy: Policy, key: jax.Array, num_episodes: int) -> EpisodeResults:
+def run_episodes(env: GoalEnv, policy: PolicyFn, key: jax.Array, num_episodes: int) -> EpisodeResults:
     """Returns the results of `num_episodes` episodes, all run side by side to their end."""
     key_start, key_run = jax.random.split(key)
     episodes = start_episodes(env, key_start, num_episodes)

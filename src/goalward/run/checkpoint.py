@@ -2,12 +2,14 @@
 
 A checkpoint holds `state` (arrays) and `progress` (a JSON object). Orbax writes to a temporary directory and renames
 it, so a checkpoint is there whole or not at all; it stores arrays and text only, so reading one executes no code. The
-sizes of its files are listed beside them, so that a copy that was cut short is found before it is read.
+digests of its files are listed beside them, so that a copy that was cut short or changed is found before it is read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from goalward.errors import UserError
+from goalward.errors import GoalwardError, UserError, brief
 from goalward.run.directory import write_json
 from goalward.run.program import KEY_IMPL
 
 FORMAT = 1  # raised when the layout of a checkpoint changes
-_SIZES = "sizes.json"  # file -> bytes, for every file of a checkpoint
+_DIGESTS = "digests.json"  # file -> SHA-256, for every file of a checkpoint
 
 
 class Checkpoints:
@@ -57,9 +59,25 @@ class Checkpoints:
             state=ocp.args.StandardSave(_keys_to_data(state)),
             progress=ocp.args.JsonSave({"format": FORMAT, "layout": _layout(state), **progress}),
         )
-        self._manager.save(iteration, args=arguments)
+        self._require_space(iteration, state)
+        try:
+            self._manager.save(iteration, args=arguments)
+        except Exception as error:  # no narrower: what a full or failing disk raises depends on where it is noticed
+            raise GoalwardError(
+                f"The checkpoint of iteration {iteration} could not be written to '{self._path}'; {brief(error)}."
+            ) from error
         where = self._path / str(iteration)
-        write_json(where / _SIZES, {path: (where / path).stat().st_size for path in _files(where)})
+        write_json(where / _DIGESTS, {path: _digest(where / path) for path in _files(where)})
+
+    def _require_space(self, iteration: int, state: Any) -> None:
+        """Raises before Orbax runs into a full disk."""
+        needed = sum(x.nbytes for x in jax.tree.leaves(_keys_to_data(state)))
+        free = shutil.disk_usage(self._path).free
+        if needed > free:
+            raise GoalwardError(
+                f"The checkpoint of iteration {iteration} needs up to {needed / 1e6:,.0f} MB, and the disk of "
+                f"'{self._path}' has {free / 1e6:,.0f} MB left. Make room and go on with --resume."
+            )
 
     def restore(self, iteration: int, like: Any) -> tuple[Any, dict[str, Any]]:
         """Returns the state and the progress of a checkpoint.
@@ -77,7 +95,7 @@ class Checkpoints:
             jax.eval_shape(_keys_to_data, like),
         )
         try:
-            _check_sizes(where)
+            _check_digests(where)
             progress = self._manager.restore(iteration, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
             progress = dict(progress["progress"])
         except (KeyError, OSError, ValueError, TypeError) as error:
@@ -110,16 +128,21 @@ class Checkpoints:
 
 def _files(where: Path) -> list[str]:
     """Returns the files of a checkpoint."""
-    return sorted(str(path.relative_to(where)) for path in where.rglob("*") if path.is_file() and path.name != _SIZES)
+    return sorted(str(path.relative_to(where)) for path in where.rglob("*") if path.is_file() and path.name != _DIGESTS)
 
 
-def _check_sizes(where: Path) -> None:
-    """Raises `ValueError` if a file is cut short or missing, before Orbax finds out; see `restore`."""
-    listed = where / _SIZES
+def _digest(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _check_digests(where: Path) -> None:
+    """Raises `ValueError` or `OSError` if a file is changed or missing, before Orbax finds out; see `restore`."""
+    listed = where / _DIGESTS
     if not listed.exists():  # the process ended between the checkpoint and its list
         return
-    for path, size in dict(json.loads(listed.read_bytes())).items():
-        if (where / path).stat().st_size != size:
+    for path, digest in dict(json.loads(listed.read_bytes())).items():
+        if _digest(where / path) != digest:
             raise ValueError(path)
 
 

@@ -41,10 +41,13 @@ class RunDirectory:
         self._lock = path / ".lock"
 
     @classmethod
-    def create(cls, out: str | Path | None, plan: Plan) -> RunDirectory:
-        """Returns a new directory with the settings in it; raises if `out` is in use or cannot be written."""
+    def create(cls, out: str | Path | None, plan: Plan, task: str) -> RunDirectory:
+        """Returns a new directory with the settings in it; raises if `out` is in use or cannot be written.
+
+        Without `out` it lies under runs/, by the name of the task that is played and of the algorithm.
+        """
         text = _settings_text(plan)
-        names = [Path(out)] if out is not None else _default_paths(plan)
+        names = [Path(out)] if out is not None else _default_paths(task, plan.run.algo)
         run = next((run for run in map(cls, names) if run._claim(text)), None)
         if run is None:
             used = cls(Path(str(out)))
@@ -74,6 +77,8 @@ class RunDirectory:
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
         """Returns an existing run; raises if there is none."""
+        if not isinstance(path, str | os.PathLike):
+            raise UserError(f"Expected the path of a run directory; found {path!r}.")
         run = cls(Path(path))
         with _explained(run.config, "readable"):
             is_run = run.config.is_file()
@@ -186,11 +191,10 @@ def _settings_text(plan: Plan) -> bytes:
         ) from error
 
 
-def _default_paths(plan: Plan) -> Iterator[Path]:
+def _default_paths(task: str, algo: str) -> Iterator[Path]:
     """Yields runs/TASK/ALGO/DATE, then the same with _2, _3 and so on."""
-    task = plan.run.task.replace(":", "-").replace("/", os.sep)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    base = Path("runs") / task / plan.run.algo / stamp
+    base = Path("runs") / task.replace(":", "-") / algo / stamp
     yield base
     for number in itertools.count(2):
         yield base.with_name(f"{stamp}_{number}")

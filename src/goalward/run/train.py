@@ -69,7 +69,7 @@ def train(
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
     jax.eval_shape(learner.init, jax.random.key(0))  # what does not fit together fails here, before anything is written
-    return _run(RunDirectory.create(out, plan), plan, env, learner, show_progress)
+    return _run(RunDirectory.create(out, plan, plan.task_name(env)), plan, env, learner, show_progress)
 
 
 def _part(plan: Plan, name: str, given: Any) -> Any:

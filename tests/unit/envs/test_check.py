@@ -178,6 +178,10 @@ VIOLATIONS = {
         lambda: resetting(lambda state, step: step.obs),
         ["`reset(key)`", "(state, goalward.TimeStep)", "found"],
     ),
+    "reset returns the time step alone": (
+        lambda: resetting(lambda state, step: step),
+        ["`reset(key)`", "(state, goalward.TimeStep)", "found TimeStep."],
+    ),
     "step returns a dict": (
         lambda: stepping(lambda state, step: (state, step._asdict())),
         ["`step(key, state, action)`", "(state, goalward.TimeStep)", "found a tuple of dict, dict"],
@@ -316,6 +320,13 @@ def test_a_box_may_be_given_as_arrays():
             return super().step(key, state, action[:, 0])
 
     assert find_problems(Push()) == []
+
+
+def test_numbers_of_the_spec_may_come_from_numpy():
+    sizes = np.array([2, 1, 5, 1])
+    numpy = dict(zip(("obs_dim", "goal_dim", "max_steps", "num_agents"), sizes, strict=True))
+
+    assert find_problems(with_spec(**numpy)) == []
 
 
 def test_a_state_may_hold_a_random_key():

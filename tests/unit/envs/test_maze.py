@@ -7,7 +7,7 @@ import pytest
 
 import goalward as gw
 from goalward.envs.draw import AGENT_COLOURS, WALL
-from goalward.envs.toy.base import all_shortest_paths, parse_map
+from goalward.envs.maps import all_shortest_paths, parse_map
 from goalward.envs.toy.maze import MAP, MazeState
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")

@@ -9,7 +9,8 @@ from scipy.sparse.csgraph import shortest_path
 
 import goalward as gw
 from goalward.envs.draw import AGENT_COLOURS, WALL
-from goalward.envs.toy.base import all_shortest_paths, distinct_cells
+from goalward.envs.maps import all_shortest_paths
+from goalward.envs.toy.base import distinct_cells
 from goalward.envs.toy.rooms import RoomsState, four_rooms, open_moves
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -123,14 +124,17 @@ def copy_of_folder(folder, tmp_path):
     return Path(shutil.copytree(folder, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("change", ["cut short", "missing"])
-def test_arrays_that_are_incomplete_are_found_before_orbax_reads_them(copy_of_folder, state, change):
+@pytest.mark.parametrize("change", ["cut short", "missing", "one bit flipped"])
+def test_arrays_that_are_incomplete_or_changed_are_found_before_orbax_reads_them(copy_of_folder, state, change):
     files = [path for path in (copy_of_folder / "10" / "state").rglob("*") if path.is_file()]
     arrays = max(files, key=lambda path: path.stat().st_size)
     content = arrays.read_bytes()
     arrays.unlink()
     if change == "cut short":
         arrays.write_bytes(content[: len(content) // 2])
+    if change == "one bit flipped":
+        middle = len(content) // 2
+        arrays.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     with (
         Checkpoints(copy_of_folder) as checkpoints,
         pytest.raises(gw.UserError, match=r"10 is damaged; delete it to use an older one\.$"),
@@ -148,7 +152,7 @@ def test_arrays_that_orbax_cannot_read_are_explained(folder, state, monkeypatch)
 
 
 def test_a_checkpoint_without_its_list_of_files_is_still_one(copy_of_folder, state):
-    (copy_of_folder / "10" / "sizes.json").unlink()
+    (copy_of_folder / "10" / "digests.json").unlink()
     with Checkpoints(copy_of_folder) as checkpoints:
         restored, _ = checkpoints.restore(10, jax.eval_shape(lambda: state))
     assert bits(restored.inner) == bits(state.inner)
@@ -165,3 +169,25 @@ def test_nothing_in_a_checkpoint_is_a_pickle(folder):
 
     assert files
     assert not [path for path in files if path.suffix in (".pkl", ".pickle") or path.read_bytes()[:2] == b"\x80\x04"]
+
+
+def test_a_checkpoint_that_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=7_000_000))
+    with (
+        Checkpoints(tmp_path, keep=1) as checkpoints,
+        pytest.raises(gw.GoalwardError, match=r"iteration 3 needs up to 8 MB, and the disk of .* has 7 MB left"),
+    ):
+        checkpoints.save(3, {"x": jnp.zeros(2_000_000)}, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_that_cannot_be_written_is_explained(tmp_path, monkeypatch):
+    def write(manager, *arguments, **options):
+        raise ValueError("OUT_OF_RANGE: Failed to write 2371919 bytes")
+
+    monkeypatch.setattr(ocp.CheckpointManager, "save", write)
+    with (
+        Checkpoints(tmp_path, keep=1) as checkpoints,
+        pytest.raises(gw.GoalwardError, match=r"iteration 3 could not be written to .*Failed to write 2371919 bytes"),
+    ):
+        checkpoints.save(3, {"x": jnp.zeros(2)}, {})

@@ -27,7 +27,7 @@ def record(iteration, seed=0):
 
 
 def test_a_new_directory_holds_the_settings_and_the_versions(tmp_path, plan):
-    run = RunDirectory.create(tmp_path / "deep" / "run", plan)
+    run = RunDirectory.create(tmp_path / "deep" / "run", plan, "toy/rooms")
     versions = json.loads(run.versions.read_text())
 
     assert RunDirectory.open(run.path).plan() == plan
@@ -38,13 +38,13 @@ def test_a_new_directory_holds_the_settings_and_the_versions(tmp_path, plan):
 
 
 def test_an_empty_directory_may_be_used(tmp_path, plan):
-    assert RunDirectory.create(tmp_path, plan).config.is_file()
+    assert RunDirectory.create(tmp_path, plan, "toy/rooms").config.is_file()
 
 
 def test_a_directory_in_use_is_refused_and_left_alone(tmp_path, plan):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(gw.UserError, match="is in use"):
-        RunDirectory.create(tmp_path, plan)
+        RunDirectory.create(tmp_path, plan, "toy/rooms")
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -52,25 +52,34 @@ def test_a_directory_in_use_is_refused_and_left_alone(tmp_path, plan):
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path, plan):
     (tmp_path / "file").write_text("")
     with pytest.raises(gw.UserError, match="is in use"):
-        RunDirectory.create(tmp_path / "file", plan)
+        RunDirectory.create(tmp_path / "file", plan, "toy/rooms")
 
 
 @pytest.mark.parametrize("name", ["file/below", "/proc/run", "n" * 300])
 def test_a_place_that_cannot_be_written_is_refused(tmp_path, plan, name):
     (tmp_path / "file").write_text("")
     with pytest.raises(gw.UserError, match=r"Expected .* to be writable"):
-        RunDirectory.create(tmp_path / name, plan)
+        RunDirectory.create(tmp_path / name, plan, "toy/rooms")
 
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_default_directories_are_named_by_task_and_never_shared(tmp_path, plan, monkeypatch):
+@pytest.mark.parametrize(
+    ("task", "parts"), [("smax/2s3z", ("smax", "2s3z")), ("package.module:Factory", ("package.module-Factory",))]
+)
+def test_default_directories_are_named_by_task_and_never_shared(task, parts, tmp_path, plan, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second = RunDirectory.create(None, plan), RunDirectory.create(None, plan)
+    first, second = RunDirectory.create(None, plan, task), RunDirectory.create(None, plan, task)
 
-    assert first.path.parts[:-1] == ("runs", "toy", "rooms", "cppo")
+    assert first.path.parts[:-1] == ("runs", *parts, "cppo")
     assert second.path.parent == first.path.parent
     assert second.path != first.path
+
+
+@pytest.mark.parametrize("path", [3, None, ["runs"]])
+def test_what_is_no_path_is_no_run(path):
+    with pytest.raises(gw.UserError, match="Expected the path of a run directory; found"):
+        RunDirectory.open(path)
 
 
 @pytest.mark.parametrize("name", [".", "nowhere"])
@@ -80,7 +89,7 @@ def test_a_directory_without_settings_is_no_run(tmp_path, name):
 
 
 def test_records_are_read_back_as_they_were_written(tmp_path, plan):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     assert run.read_records() == []
     run.append_records([record(0), record(0, seed=1)])
     run.append_records([record(3)])
@@ -89,7 +98,7 @@ def test_records_are_read_back_as_they_were_written(tmp_path, plan):
 
 
 def test_records_after_a_checkpoint_are_dropped(tmp_path, plan):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     run.append_records([record(i, seed) for i in (0, 2, 4) for seed in (0, 1)])
     run.keep_records(up_to_iteration=2)
 
@@ -99,7 +108,7 @@ def test_records_after_a_checkpoint_are_dropped(tmp_path, plan):
 
 
 def test_a_line_that_a_crash_left_unfinished_is_dropped(tmp_path, plan):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     run.append_records([record(0), record(2)])
     with run.metrics.open("a") as handle:
         handle.write('{"iteration": 4, "see')
@@ -114,7 +123,7 @@ def test_a_line_that_a_crash_left_unfinished_is_dropped(tmp_path, plan):
     [b"", b"{", b"\xff\xfe", b"\0\0", b"[1, 2]", b'{"loss": 1}', b'{"iteration": "2", "seed": 0}', b"[" * 100_000],
 )
 def test_a_line_that_is_no_record_is_explained_and_the_file_left_alone(tmp_path, plan, line):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     run.append_records([record(0)])
     with run.metrics.open("ab") as handle:
         handle.write(line + b"\n")
@@ -126,7 +135,7 @@ def test_a_line_that_is_no_record_is_explained_and_the_file_left_alone(tmp_path,
 
 
 def test_a_last_line_cut_within_a_character_is_dropped(tmp_path, plan):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     run.append_records([record(0)])
     with run.metrics.open("ab") as handle:
         handle.write(b'{"note": "\xc3')
@@ -138,7 +147,7 @@ def test_a_last_line_cut_within_a_character_is_dropped(tmp_path, plan):
 def test_settings_that_no_file_can_hold_are_refused_and_nothing_is_left(tmp_path, plan, value):
     plan = replace(plan, run=replace(plan.run, env={"shape": value}))
     with pytest.raises(gw.UserError, match=r"Expected settings that can be saved: .*\.$"):
-        RunDirectory.create(tmp_path / "deep" / "run", plan)
+        RunDirectory.create(tmp_path / "deep" / "run", plan, "toy/rooms")
 
     assert list(tmp_path.iterdir()) == []
 
@@ -158,7 +167,7 @@ def refuse(*_, **__):
     ],
 )
 def test_a_file_that_the_system_refuses_is_explained(tmp_path, plan, monkeypatch, file, what, use):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     run.append_records([record(0)])
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(gw.UserError) as complaint:
@@ -168,7 +177,7 @@ def test_a_file_that_the_system_refuses_is_explained(tmp_path, plan, monkeypatch
 
 
 def test_a_directory_in_the_place_of_a_file_is_explained(tmp_path, plan):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     run.metrics.mkdir()
     with pytest.raises(gw.UserError, match=r"Expected '.*metrics\.jsonl' to be readable; Is a directory"):
         run.read_records()
@@ -192,7 +201,7 @@ def test_a_file_is_replaced_whole(tmp_path):
 
 
 def test_a_second_process_cannot_write_the_same_run(tmp_path, plan):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     command = [sys.executable, "-m", "goalward", "train", "--resume", str(tmp_path)]
     with run.locked():
         answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -203,7 +212,7 @@ def test_a_second_process_cannot_write_the_same_run(tmp_path, plan):
 
 
 def test_the_lock_is_free_again_afterwards(tmp_path, plan):
-    run = RunDirectory.create(tmp_path, plan)
+    run = RunDirectory.create(tmp_path, plan, "toy/rooms")
     refused = pytest.raises(gw.UserError, match="Another process is writing")
     with run.locked(), refused, RunDirectory(tmp_path).locked():
         pass

@@ -14,7 +14,7 @@ from goalward.envs.draw import WALL
 from goalward.envs.jaxgcrl.ant import AntPhysics, AntTask, Wall
 from goalward.envs.jaxgcrl.base import TopView
 from goalward.envs.jaxgcrl.physics import require_backend
-from goalward.envs.toy.base import all_shortest_paths
+from goalward.envs.maps import all_shortest_paths
 from goalward.errors import UserError, unknown_name
 from goalward.goals.jaxgcrl import Position
 from goalward.rewards.jaxgcrl import Dense

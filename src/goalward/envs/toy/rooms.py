@@ -11,7 +11,8 @@ import numpy as np
 from goalward.envs.base import Discrete, TimeStep
 from goalward.envs.composed import GoalFactory, RewardFactory, require_whole
 from goalward.envs.draw import WALL, Canvas, Image, draw_agents
-from goalward.envs.toy.base import TargetTask, all_shortest_paths, distinct_cells
+from goalward.envs.maps import all_shortest_paths
+from goalward.envs.toy.base import TargetTask, distinct_cells
 from goalward.errors import UserError
 from goalward.goals.toy import Position
 from goalward.rewards.toy import Dense
