@@ -14,7 +14,7 @@ from goalward.run.checkpoint import Checkpoints
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import first_state
 from goalward.run.policy import Policy
-from goalward.run.program import Program
+from goalward.run.program import Program, memory_explained
 from goalward.run.train import environment_of, settings_of
 
 
@@ -71,7 +71,8 @@ def evaluate_run(
         raise UserError(f"episodes must be at least 1; found {episodes}.")
     saved = _Saved(path, env, algo)
     count = episodes or saved.plan.run.eval_episodes
-    result = jax.device_get(saved.program.evaluate_fresh(saved.params, count, greedy=greedy))
+    with memory_explained():
+        result = jax.device_get(saved.program.evaluate_fresh(saved.params, count, greedy=greedy))
     return {
         "win_rate": float(result.win_rate.mean()),
         "win_rate_per_seed": [float(x) for x in result.win_rate],

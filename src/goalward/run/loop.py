@@ -26,7 +26,7 @@ from goalward.run.directory import RunDirectory, write_json
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.media import save_episodes
 from goalward.run.policy import Policy
-from goalward.run.program import MAX_ITERATIONS_PER_CALL, Evaluation, Program
+from goalward.run.program import MAX_ITERATIONS_PER_CALL, Evaluation, Program, memory_explained
 from goalward.run.progress import Reporter
 
 _SECONDS_PER_CALL = 1.0  # how often the progress bar moves and Ctrl-C is heard
@@ -100,7 +100,7 @@ class Training:
     def run(self) -> Run:
         """Returns the finished run."""
         try:
-            with self.checkpoints, catch_interrupts() as interrupted:
+            with self.checkpoints, memory_explained(), catch_interrupts() as interrupted:
                 self._announce()
                 state = self._train(self._first_or_newest_state(), interrupted)
                 return self._finish(state, interrupted)

@@ -6,6 +6,8 @@ The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +15,7 @@ import jax.numpy as jnp
 
 from goalward.algos.base import Learner
 from goalward.envs.base import GoalEnv
+from goalward.errors import UserError, brief
 from goalward.evaluate.episodes import EpisodeResults, run_episodes
 
 KEY_IMPL = "threefry2x32"
@@ -96,3 +99,17 @@ class Program:
 
     def _streams(self, use: int) -> jax.Array:
         return jax.vmap(lambda k: jax.random.fold_in(k, use))(self._keys)
+
+
+@contextmanager
+def memory_explained() -> Iterator[None]:
+    """Turns what JAX says when a device runs out of memory into a sentence."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
+            raise
+        raise UserError(
+            "The device has too little memory for this; use fewer seeds, environments (num_envs) or evaluation "
+            f"episodes (eval_episodes, --episodes). {brief(error)}."
+        ) from error
