@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except GoalwardError as error:
         _complain(str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        _complain("Interrupted.")
+    except KeyboardInterrupt as error:
+        _complain(str(error) or "Interrupted.")
         sys.exit(130)
     except BrokenPipeError:
         # The reader of our output has gone, as in `goalward tasks | head -1`; Python must not complain at exit.

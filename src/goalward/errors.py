@@ -1,9 +1,12 @@
-"""Exceptions whose text is meant for the user, and parts of their sentences."""
+"""What checks of input share: exceptions whose text is meant for the user, parts of their sentences, plain numbers."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
+
+_MOST_NAMES = 50  # that a message lists
 
 
 class GoalwardError(Exception):
@@ -22,8 +25,15 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     """Returns the error for a name outside `known`, with the closest known names first."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names) or 'none'}."
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    listed = f"Known: {', '.join(names[:_MOST_NAMES]) or 'none'}{more}."
+    hint = f"Did you mean {' or '.join(close)}?" if close else listed
     return UserError(f"Unknown {what} '{name}'. {hint}")
+
+
+def plain_number(value: Any) -> Any:
+    """Returns a scalar of NumPy or JAX as Python's own number, and anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
 def brief(error: BaseException) -> str:

@@ -53,7 +53,7 @@ def test_a_signal_during_the_last_measurements_stops_the_run_and_can_be_made_up_
     with pytest.raises(Interrupted, match="Stopped after iteration 140; everything is saved") as stopped:
         training.run()
 
-    assert stopped.value.exit_code == 130
+    assert isinstance(stopped.value, KeyboardInterrupt)  # and no GoalwardError, which a loop over runs may pass over
     assert signal.getsignal(number) is before
     assert not training.directory.results.exists()
     assert gw.resume(training.directory.path).final == finished.final

@@ -138,6 +138,11 @@ def lose_a_record(run):
     (run / "metrics.jsonl").write_text("".join(lines[:-1]))
 
 
+def lose_an_evaluation(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(line for line in lines if '"iteration": 70,' not in line))
+
+
 DAMAGES = {
     "no settings": (lambda run: (run / "config.toml").unlink(), "which holds a config.toml"),
     "no arrays": (lambda run: shutil.rmtree(run / "checkpoints" / "140" / "state"), "140 is damaged"),
@@ -146,6 +151,8 @@ DAMAGES = {
     "no history": (lambda run: lose_part_of_the_progress(run, "history"), "a list `history`"),
     "no folder of checkpoints": (put_a_file_for_the_checkpoints, "to be a directory of checkpoints; found a file"),
     "a lost record": (lose_a_record, "one line per seed for iteration 140; found seeds [0, 1, 2, 3, 4, 5, 6]."),
+    "a lost evaluation": (lose_an_evaluation, "to hold the evaluation after iteration 70; found none."),
+    "no records": (lambda run: (run / "metrics.jsonl").write_text(""), "the evaluation after iteration 0; found none."),
 }
 
 

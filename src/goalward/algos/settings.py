@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import jax
-import numpy as np
 
-from goalward.errors import UserError, unknown_name
+from goalward.errors import UserError, plain_number, unknown_name
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def check_fields(config: Any) -> None:
             raise UserError(f"{name} must have a value; found None.")
         if value is None or isinstance(value, jax.core.Tracer):
             continue
-        value = _coerce(name, value, kind)
+        value = _coerce(name, value, hint)
         object.__setattr__(config, name, value)
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{name} must be a finite number; found {value}.")
@@ -67,7 +66,10 @@ def coerce_fields(config: type[Any], values: typing.Mapping[str, Any], source: s
     for key in values:
         if key not in hints:
             raise unknown_name(f"setting in {source}:", key, hints)
-    return {key: _coerce(key, value, _without_none(hints[key])) for key, value in values.items()}
+    return {
+        key: None if value is None and _without_none(hints[key]) is not hints[key] else _coerce(key, value, hints[key])
+        for key, value in values.items()
+    }
 
 
 def field_types(config: type[Any]) -> dict[str, Any]:
@@ -79,9 +81,9 @@ def field_types(config: type[Any]) -> dict[str, Any]:
 _TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", dict: "a table"}
 
 
-def _coerce(key: str, value: Any, kind: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray | jax.Array) and value.ndim == 0:
-        value = value.item()
+def _coerce(key: str, value: Any, hint: Any) -> Any:
+    kind = _without_none(hint)
+    value = plain_number(value)
     if typing.get_origin(kind) is Annotated:
         kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) is tuple:

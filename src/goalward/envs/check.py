@@ -26,6 +26,11 @@ from goalward.envs.uniform import uniform_policy
 from goalward.errors import UserError, brief
 
 _NUM_EPISODES = 8
+_MAX_STEPS_TRIED = 2_000  # of an episode; the end of longer ones is not looked for
+_MAX_STEPS = 2**31 - 1  # what an episode's counter can hold
+
+# Names that the results of a run give to numbers of their own.
+_TAKEN_NAMES = {"win_rate", "return", "length", "episodes", "step_count", "elapsed_time"}
 
 
 def check_env(env: GoalEnv) -> None:
@@ -56,8 +61,11 @@ def _spec_problems(env: Any) -> Iterator[str]:
         return
     for name in ("obs_dim", "goal_dim", "max_steps", "num_agents"):
         value = getattr(spec, name)
-        if not isinstance(value, int) or value < 1:
-            yield f"`spec.{name}` must be a whole number of at least 1; found {value!r}."
+        if type(value) is not int or not 1 <= value <= _MAX_STEPS:
+            yield f"`spec.{name}` must be a whole number of at least 1 and at most {_MAX_STEPS}; found {value!r}."
+    for name in ("name", "goal_name", "reward_name"):
+        if not isinstance(getattr(spec, name), str):
+            yield f"`spec.{name}` must be a word; found {getattr(spec, name)!r}."
     yield from _space_problems(spec.action_space)
     for name in ("reset", "step"):
         if not callable(getattr(env, name, None)):
@@ -73,12 +81,13 @@ def _space_problems(space: Any) -> Iterator[str]:
             isinstance(space.low, tuple) and isinstance(space.high, tuple) and len(space.low) == len(space.high) > 0
         )
         bounds = list(zip(space.low, space.high, strict=True)) if paired else []
+        numbers = all(isinstance(bound, int | float) for pair in bounds for bound in pair)
         if not paired:
             yield (
                 "`spec.action_space` must have as many low as high bounds, at least one; "
                 f"found low {space.low} and high {space.high}."
             )
-        elif not all(np.isfinite(pair).all() and pair[0] < pair[1] for pair in bounds):
+        elif not numbers or not all(np.isfinite(pair).all() and pair[0] < pair[1] for pair in bounds):
             yield f"`spec.action_space` must have finite bounds, each low below its high; found {bounds}."
     else:
         yield f"`spec.action_space` must be goalward.Discrete or goalward.Box; found {type(space).__name__}."
@@ -89,7 +98,7 @@ def _call_problems(env: GoalEnv) -> Iterator[str]:
     key = jax.random.key(0)
     try:
         reset_program, result = _trace(env.reset, key)
-    except Exception as error:  # whatever a user's method raises
+    except (Exception, SystemExit) as error:  # whatever a user's method raises
         yield f"`reset(key)` must run under jax.jit; it raised {brief(error)}."
         return
     if not _is_state_and_step(result):
@@ -99,7 +108,7 @@ def _call_problems(env: GoalEnv) -> Iterator[str]:
     action = _some_action(env.spec)
     try:
         step_program, result = _trace(env.step, key, state, action)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         yield f"`step(key, state, action)` must run under jax.jit; it raised {brief(error)}."
         return
     if not _is_state_and_step(result):
@@ -157,7 +166,9 @@ def _metric_problems(metrics: Any) -> Iterator[str]:
         yield f"{wanted}; found {type(metrics).__name__}."
         return
     for name, value in metrics.items():
-        if getattr(value, "shape", None) != () or value.dtype not in (jnp.bool_, jnp.float32):
+        if not isinstance(name, str) or name in _TAKEN_NAMES:
+            yield f"`metrics` must be named by words that results do not use themselves; found {name!r}."
+        elif getattr(value, "shape", None) != () or value.dtype not in (jnp.bool_, jnp.float32):
             yield f"{wanted}; found '{name}', {_kind(value)}."
 
 
@@ -185,11 +196,15 @@ def _episode_problems(env: GoalEnv) -> Iterator[str]:
     for name in ("obs", "achieved", "goal", "reward"):
         if not np.isfinite(getattr(both, name)).all():
             yield f"`reset` and `step` must return finite numbers in `{name}`; found NaN or infinity."
+    for name, values in both.metrics.items():
+        if not np.isfinite(values).all():
+            yield f"`reset` and `step` must return finite numbers in `metrics`; found NaN or infinity in '{name}'."
     if not np.array_equal(both.goal, np.broadcast_to(both.goal[:, :1], both.goal.shape), equal_nan=True):
         yield "`step` must keep `goal` constant within an episode; found one that changes."
     if isinstance(env.spec.action_space, Discrete) and not both.action_mask.any(-1).all():
         yield "`action_mask` must allow every agent at least one action; found an agent with none."
-    if not (both.terminated[:, -1] | both.truncated[:, -1]).all():
+    ended = both.terminated[:, -1] | both.truncated[:, -1]
+    if env.spec.max_steps <= _MAX_STEPS_TRIED and not ended.all():
         yield (
             f"`step` must end an episode within `spec.max_steps` = {env.spec.max_steps} steps by `terminated` or "
             "`truncated`; found one that goes on. Leave `truncated` out to have it done for you."
@@ -203,7 +218,7 @@ def _picture_problems(env: GoalEnv, states: list[Any]) -> Iterator[str]:
         return
     try:
         images = [np.asarray(env.render(state)) for state in states]  # type: ignore[attr-defined]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         yield f"`render(state)` must return a picture as NumPy; it raised {brief(error)}."
         return
     for image in images:
@@ -229,7 +244,7 @@ def _random_episode(env: GoalEnv, key: jax.Array, episode: Episode) -> tuple[Epi
         kept = jax.tree.map(lambda a, b: jnp.where(over, a, b), episode, moved)
         return kept, kept.step
 
-    return jax.lax.scan(one_step, episode, jax.random.split(key, env.spec.max_steps))
+    return jax.lax.scan(one_step, episode, jax.random.split(key, min(env.spec.max_steps, _MAX_STEPS_TRIED)))
 
 
 def _trace(function: Any, *arguments: Any) -> tuple[Any, Any]:

@@ -15,6 +15,8 @@ from goalward.rewards.base import Reward
 GoalFactory = Callable[[Any], Goal]
 RewardFactory = Callable[[Any], Reward]
 
+_LARGEST = 2**31 - 1
+
 
 class ComposedEnv:
     """An environment whose goal and reward are objects of their own.
@@ -70,14 +72,16 @@ class ComposedEnv:
 
 
 def require_whole(task: str, low: int, **values: Any) -> None:
-    """Raises unless every value is a whole number of at least `low`."""
+    """Raises unless every value is a whole number of at least `low`, and no larger than arrays can count."""
     for name, value in values.items():
         if type(value) is not int or value < low:
-            raise UserError(f"{name} of {task} must be a whole number of at least {low}; found {value}.")
+            raise UserError(f"{name} of {task} must be a whole number of at least {low}; found {value!r}.")
+        if value > _LARGEST:
+            raise UserError(f"{name} of {task} must be at most {_LARGEST}; found {value}.")
 
 
 def require_number(task: str, low: float, high: float, **values: Any) -> None:
     """Raises unless every value is a number from `low` to `high`."""
     for name, value in values.items():
         if type(value) not in (int, float) or not low <= value <= high:
-            raise UserError(f"{name} of {task} must be a number from {low:g} to {high:g}; found {value}.")
+            raise UserError(f"{name} of {task} must be a number from {low:g} to {high:g}; found {value!r}.")

@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from goalward.envs.tasks import TASKS
-from goalward.errors import UserError, brief, unknown_name
+from goalward.errors import UserError, brief, plain_number, unknown_name
 
 if TYPE_CHECKING:
     from goalward.envs.base import GoalEnv
@@ -54,7 +52,7 @@ def make(
             f"Install it with: pip install 'goalward[{entry.extra}]'"
         )
     merged = {**entry.arguments, **arguments}
-    merged = {name: value.item() if isinstance(value, np.generic) else value for name, value in merged.items()}
+    merged = {name: plain_number(value) for name, value in merged.items()}
     merged["goal"] = _part(f"goal of {task}", goal, entry.goals)
     merged["reward"] = _part(f"reward of {task}", reward, entry.rewards)
     return _construct(task, _load(entry.constructor), merged)

@@ -98,6 +98,8 @@ class Checkpoints:
             _check_digests(where)
             progress = self._manager.restore(iteration, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
             progress = dict(progress["progress"])
+        except PermissionError as error:
+            raise UserError(f"Expected the checkpoint {where} to be readable; {error.strerror}.") from error
         except (KeyError, OSError, ValueError, TypeError) as error:
             raise UserError(damaged) from error
         if progress.get("format") != FORMAT:

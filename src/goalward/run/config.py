@@ -14,13 +14,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
 
 from goalward.algos.base import ALGORITHMS, AlgorithmConfig, algorithm_class
 from goalward.algos.settings import Count, CountOrZero, check_fields, coerce_fields, field_types
 from goalward.envs.base import GoalEnv
-from goalward.errors import UserError, unknown_name
+from goalward.errors import UserError, plain_number, unknown_name
 
 MAX_GRADIENT_STEPS = 2**31 - 1  # what the counters of the optimisers can hold
 
@@ -106,8 +105,12 @@ class Plan:
         return Plan(dataclasses.replace(self.run, goal=goal, reward=reward, own_modules=algo.has_modules), algo)
 
     def task_name(self, env: GoalEnv) -> str:
-        """Returns the name that results are filed under; a task with other arguments than its own names itself."""
-        return env.spec.name if is_registered(self.run.task) else self.run.task
+        """Returns the name that results are filed under: `smax/3m`, `toy/rooms,size=11`, `module:factory`.
+
+        Arguments make another task, whether or not the environment says so in its name.
+        """
+        name = self.run.task if ":" in self.run.task else env.spec.name
+        return ",".join([name, *(f"{key}={value}" for key, value in sorted(self.run.env.items()))])
 
     @property
     def is_reproducible(self) -> bool:
@@ -128,6 +131,9 @@ class Plan:
         tables = tomllib.loads(text)
         _check_tables(tables, "config.toml")
         run = coerce_fields(RunConfig, tables.get("run", {}), "config.toml")
+        for name in ("task", "algo"):
+            if name not in run:
+                raise UserError(f"Expected a table `run` with `{name}` in config.toml; found none.")
         config = RunConfig(**run, env=tables.get("env", {}))
         settings = algorithm_class(config.algo)
         return cls(config, settings(**coerce_fields(settings, tables.get(config.algo, {}), "config.toml")))
@@ -186,17 +192,20 @@ def _sort_settings(
     """Returns the settings of the run, those of the algorithm and the arguments of the environment."""
     if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise UserError(f"Expected settings to be a dictionary such as {{'clip': 0.1}}; found {settings!r}.")
-    run_fields = set(field_types(RunConfig)) - {"task", "algo", "preset", "goal", "reward", "own_modules"}
+    arguments = {"task", "algo", "preset", "goal", "reward"}
+    run_fields = set(field_types(RunConfig)) - arguments - {"own_modules"}
     algo_fields = set(field_types(config_class))
     for_run, for_algo, for_env = {}, {}, {}
     for key, value in settings.items():
         if key.startswith("env."):
-            for_env[key.removeprefix("env.")] = value.item() if isinstance(value, np.generic) else value
+            for_env[key.removeprefix("env.")] = plain_number(value)
         elif key in run_fields:
             for_run[key] = value
         elif key in algo_fields:
             for_algo[key] = value
         else:
+            if key in arguments:
+                raise UserError(f"'{key}' is no setting; it has an argument of its own.")
             raise unknown_name("setting", key, run_fields | algo_fields)
     return coerce_fields(RunConfig, for_run, "--set"), coerce_fields(config_class, for_algo, "--set"), for_env
 
@@ -224,6 +233,8 @@ def load_preset(preset: str | Path | None, task: str) -> tuple[str, dict[str, An
         path = folder / f"{preset}.toml"
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"Expected the preset '{preset}' to be readable; {error.strerror or error}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"The preset '{preset}' is not valid TOML: {error}.") from error
     _check_tables(tables, f"preset {preset}")

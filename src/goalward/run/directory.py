@@ -8,6 +8,8 @@ import itertools
 import json
 import os
 import platform
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +48,8 @@ class RunDirectory:
 
         Without `out` it lies under runs/, by the name of the task that is played and of the algorithm.
         """
+        if out is not None and not str(out):
+            raise UserError("Expected --out to name a directory; found an empty name.")
         text = _settings_text(plan)
         names = [Path(out)] if out is not None else _default_paths(task, plan.run.algo)
         run = next((run for run in map(cls, names) if run._claim(text)), None)
@@ -68,11 +72,15 @@ class RunDirectory:
                 handle.write(settings)
         except FileExistsError:
             return False
-        except OSError as error:
-            raise UserError(
-                f"Expected '{self.path}' to be writable; {error.strerror or error}. Choose another --out."
-            ) from error
+        except (OSError, ValueError) as error:
+            what = getattr(error, "strerror", None) or error
+            raise UserError(f"Expected '{self.path}' to be writable; {what}. Choose another --out.") from error
         return True
+
+    def discard_unless_begun(self) -> None:
+        """Removes the directory of a run that failed before its first checkpoint: there is nothing to go on from."""
+        if not self.checkpoints.is_dir() or not any(self.checkpoints.iterdir()):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
@@ -194,7 +202,8 @@ def _settings_text(plan: Plan) -> bytes:
 def _default_paths(task: str, algo: str) -> Iterator[Path]:
     """Yields runs/TASK/ALGO/DATE, then the same with _2, _3 and so on."""
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    base = Path("runs") / task.replace(":", "-") / algo / stamp
+    folders = [re.sub(r"[^\w.,=+-]+", "-", part).strip(".")[:100] or "task" for part in task.split("/")]
+    base = Path("runs", *folders, algo, stamp)
     yield base
     for number in itertools.count(2):
         yield base.with_name(f"{stamp}_{number}")

@@ -13,8 +13,9 @@ from goalward.errors import UserError
 from goalward.run.checkpoint import Checkpoints
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import first_state
+from goalward.run.memory import memory_explained
 from goalward.run.policy import Policy
-from goalward.run.program import Program, memory_explained
+from goalward.run.program import Program
 from goalward.run.train import environment_of, settings_of
 
 
@@ -42,7 +43,7 @@ def load(
     policies = load_all(path, env=env, algo=algo)[1]
     chosen = policies[0] if seed is None else next((p for p in policies if p.seed == seed), None)
     if chosen is None:
-        raise UserError(f"Expected one of the run's seeds {[p.seed for p in policies]}; found {seed}.")
+        raise UserError(f"Expected one of the run's seeds {[p.seed for p in policies]}; found {seed!r}.")
     return chosen
 
 

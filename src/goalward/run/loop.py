@@ -25,17 +25,16 @@ from goalward.run.config import Plan
 from goalward.run.directory import RunDirectory, write_json
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.media import save_episodes
+from goalward.run.memory import memory_explained
 from goalward.run.policy import Policy
-from goalward.run.program import MAX_ITERATIONS_PER_CALL, Evaluation, Program, memory_explained
+from goalward.run.program import MAX_ITERATIONS_PER_CALL, Evaluation, Program
 from goalward.run.progress import Reporter
 
 _SECONDS_PER_CALL = 1.0  # how often the progress bar moves and Ctrl-C is heard
 
 
-class Interrupted(GoalwardError):
-    """The user stopped the run; its state is saved."""
-
-    exit_code = 130
+class Interrupted(KeyboardInterrupt):
+    """The user stopped the run; its state is saved, and the message says how to go on."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,8 @@ class Training:
                 self._announce()
                 state = self._train(self._first_or_newest_state(), interrupted)
                 return self._finish(state, interrupted)
+        except Interrupted:
+            raise
         except KeyboardInterrupt:
             jax.block_until_ready(jax.live_arrays())  # Python must not exit under a computation that still runs
             raise self._interrupted("everything up to the last checkpoint is saved") from None
@@ -170,6 +171,12 @@ class Training:
                     f"Expected '{self.directory.metrics}' to hold one line per seed for iteration {iteration}; "
                     f"found seeds {found}. Bring the file back as the run wrote it."
                 )
+        missing = [iteration for iteration in self.evaluations if iteration <= newest and iteration not in seeds]
+        if missing:
+            raise UserError(
+                f"Expected '{self.directory.metrics}' to hold the evaluation after iteration {missing[0]}; found none. "
+                "Bring the file back as the run wrote it."
+            )
         return set(seeds)
 
     def _iterate(self, advance: Any, state: TrainingState) -> TrainingState:

@@ -6,8 +6,6 @@ The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +13,6 @@ import jax.numpy as jnp
 
 from goalward.algos.base import Learner
 from goalward.envs.base import GoalEnv
-from goalward.errors import UserError, brief
 from goalward.evaluate.episodes import EpisodeResults, run_episodes
 
 KEY_IMPL = "threefry2x32"
@@ -39,7 +36,9 @@ class Program:
         self._env = env
         self._learner = learner
         self.num_seeds = len(seeds)
-        self._keys = jax.vmap(lambda s: jax.random.key(s, impl=KEY_IMPL))(jnp.asarray(list(seeds), jnp.uint32))
+        self._keys = jax.vmap(lambda s: jax.random.key(s, impl=KEY_IMPL))(
+            jnp.arange(seeds.start, seeds.stop, dtype=jnp.uint32)
+        )
         self.init = jax.jit(self._init)
         self.advance = jax.jit(self._advance, donate_argnums=0)
         self._evaluate_jit = jax.jit(self._evaluate, static_argnames=("num_episodes", "greedy"))
@@ -99,17 +98,3 @@ class Program:
 
     def _streams(self, use: int) -> jax.Array:
         return jax.vmap(lambda k: jax.random.fold_in(k, use))(self._keys)
-
-
-@contextmanager
-def memory_explained() -> Iterator[None]:
-    """Turns what JAX says when a device runs out of memory into a sentence."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
-            raise
-        raise UserError(
-            "The device has too little memory for this; use fewer seeds, environments (num_envs) or evaluation "
-            f"episodes (eval_episodes, --episodes). {brief(error)}."
-        ) from error

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from goalward.algos.base import AlgorithmConfig, Learner
 from goalward.envs.base import EnvSpec, GoalEnv
 from goalward.envs.check import check_env
@@ -17,6 +15,7 @@ from goalward.errors import UserError
 from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Run, Training
+from goalward.run.memory import require_memory
 from goalward.run.progress import Silent, Terminal
 
 
@@ -68,8 +67,13 @@ def train(
     env = _environment(plan, task, goal, reward)
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
-    jax.eval_shape(learner.init, jax.random.key(0))  # what does not fit together fails here, before anything is written
-    return _run(RunDirectory.create(out, plan, plan.task_name(env)), plan, env, learner, show_progress)
+    require_memory(learner, plan.run.seeds)
+    directory = RunDirectory.create(out, plan, plan.task_name(env))
+    try:
+        return _run(directory, plan, env, learner, show_progress)
+    except UserError:
+        directory.discard_unless_begun()
+        raise
 
 
 def _part(plan: Plan, name: str, given: Any) -> Any:
@@ -91,6 +95,8 @@ def _environment(plan: Plan, task: str | GoalEnv, goal: Any, reward: Any) -> Goa
         raise UserError("An environment object has its goal, reward and arguments already; give them when you make it.")
     else:
         env = task
+        if isinstance(task, type):
+            raise UserError(f"Expected an environment; found the class {task.__name__}. Pass an object of it.")
     if not is_registered(plan.run.task) or not all(isinstance(part, str | None) for part in (goal, reward)):
         check_env(env)
     return env
@@ -151,7 +157,7 @@ def environment_of(plan: Plan, given: GoalEnv | str | None = None) -> GoalEnv:
     if given is None and not is_registered(task):
         raise UserError(
             "The run was trained on an environment of your own, which is not loaded unasked; "
-            f"give its name again: {task}."
+            f"give its name again: {task} (--env {task}, in Python env=)."
         )
     if given not in (None, task):
         raise UserError(f"The run was trained on '{task}'; found '{given}'. Give that name or none.")

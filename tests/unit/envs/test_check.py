@@ -70,6 +70,14 @@ def stepping(change):
     return Changed()
 
 
+def measuring(**metrics):
+    return showing(lambda step, _: step._replace(metrics=metrics))
+
+
+def leave(state, step):
+    raise SystemExit(3)
+
+
 def drawing(render):
     env = Walk()
     env.render = render
@@ -279,6 +287,25 @@ VIOLATIONS = {
         lambda: stepping(through_python),
         ["`reset` and `step`", "jax.jit and jax.vmap", "vmap"],
     ),
+    "an episode that cannot be counted": (
+        lambda: with_spec(max_steps=2**31),
+        ["`spec.max_steps`", "at most 2147483647", "found 2147483648"],
+    ),
+    "a truth value for a number": (lambda: with_spec(num_agents=True), ["`spec.num_agents`", "found True"]),
+    "a name that is no word": (lambda: with_spec(goal_name=3), ["`spec.goal_name`", "must be a word", "found 3"]),
+    "a box of words": (
+        lambda: with_spec(action_space=gw.Box(("a",), ("b",))),
+        ["`spec.action_space`", "finite bounds", "found [('a', 'b')]"],
+    ),
+    "step exits": (lambda: stepping(leave), ["`step(key, state, action)`", "jax.jit", "SystemExit"]),
+    "a metric by a name that is taken": (
+        lambda: measuring(win_rate=jnp.ones(())),
+        ["`metrics`", "words that results do not use", "found 'win_rate'"],
+    ),
+    "a metric that is no number": (
+        lambda: measuring(speed=jnp.log(-jnp.ones(()))),
+        ["`metrics`", "finite", "NaN or infinity in 'speed'"],
+    ),
     "a counter in step": (CountsInStep, ["`step`", "function of its arguments alone", "different results"]),
 }
 
@@ -327,6 +354,10 @@ def test_numbers_of_the_spec_may_come_from_numpy():
     numpy = dict(zip(("obs_dim", "goal_dim", "max_steps", "num_agents"), sizes, strict=True))
 
     assert find_problems(with_spec(**numpy)) == []
+
+
+def test_an_episode_may_be_longer_than_anyone_would_wait_for():
+    assert find_problems(with_spec(max_steps=2**31 - 1)) == []
 
 
 def test_a_state_may_hold_a_random_key():

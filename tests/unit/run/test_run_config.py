@@ -1,14 +1,16 @@
 """Where settings come from, how they are checked, and how they are saved."""
 
 import dataclasses
+import errno
 import math
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.run.config import Plan, RunConfig, make_plan, parse_setting
+from goalward.run.config import PYTHON_OBJECT, Plan, RunConfig, make_plan, parse_setting
 
 
 def plan_of(**settings):
@@ -116,8 +118,8 @@ def test_an_unknown_setting_offers_the_nearest_names(key, nearest):
     assert nearest in message
 
 
-@pytest.mark.parametrize("key", ["task", "algo", "preset", "goal", "reward", "networks", "name", "env"])
-def test_what_has_an_option_of_its_own_is_no_setting(key):
+@pytest.mark.parametrize("key", ["networks", "name", "env", "own_modules"])
+def test_what_no_file_can_set_is_no_setting(key):
     assert complaint(**{key: "toy/rooms"}).startswith(f"Unknown setting '{key}'.")
 
 
@@ -260,7 +262,40 @@ def test_every_setting_of_the_run_can_be_set_and_is_saved():
 
 def test_results_are_filed_under_the_task_that_was_played():
     pytest.importorskip("jumanji")
-    plan = make_plan(task="connector/5x5x3a", settings={"env.grid_size": 6, "env.num_agents": 4})
+    plan = make_plan(task="connector/5x5x3a", settings={"env.num_agents": 4, "env.grid_size": 6})
 
-    assert plan.task_name(gw.make("connector/5x5x3a", **plan.run.env)) == "connector/6x6x4a"
-    assert make_plan(task="mine:factory").task_name(gw.make("toy/rooms")) == "mine:factory"
+    assert plan.task_name(gw.make("connector/5x5x3a", **plan.run.env)) == "connector/6x6x4a,grid_size=6,num_agents=4"
+
+
+def test_results_on_an_own_environment_are_filed_under_its_name():
+    rooms = gw.make("toy/rooms")
+
+    assert make_plan(task="mine:factory").task_name(rooms) == "mine:factory"
+    assert make_plan(task="mine:factory", settings={"env.size": 7}).task_name(rooms) == "mine:factory,size=7"
+    assert make_plan(task=PYTHON_OBJECT).task_name(rooms) == "toy/rooms"
+
+
+def test_none_brings_back_what_the_environment_decides():
+    plan = plan_of(entropy_coef=0.5)
+
+    assert plan_of(entropy_coef=None).algo.entropy_coef is None
+    assert plan.algo.entropy_coef == 0.5
+    with pytest.raises(gw.UserError, match=r"clip must be a number; found None\."):
+        plan_of(clip=None)
+
+
+@pytest.mark.parametrize("key", ["task", "algo", "preset", "goal", "reward"])
+def test_what_has_an_argument_of_its_own_is_no_setting(key):
+    with pytest.raises(gw.UserError, match=f"^'{key}' is no setting; it has an argument of its own"):
+        plan_of(**{key: "x"})
+
+
+def test_a_preset_that_cannot_be_read_is_explained(tmp_path, monkeypatch):
+    def read(path, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    preset = tmp_path / "mine.toml"
+    preset.write_text("")
+    monkeypatch.setattr(Path, "read_text", read)
+    with pytest.raises(gw.UserError, match=r"Expected the preset '.*mine\.toml' to be readable; Permission denied\."):
+        make_plan(task="toy/rooms", preset=preset)

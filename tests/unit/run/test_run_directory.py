@@ -65,7 +65,13 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, plan, name):
 
 
 @pytest.mark.parametrize(
-    ("task", "parts"), [("smax/2s3z", ("smax", "2s3z")), ("package.module:Factory", ("package.module-Factory",))]
+    ("task", "parts"),
+    [
+        ("smax/2s3z", ("smax", "2s3z")),
+        ("toy/rooms,size=11", ("toy", "rooms,size=11")),
+        ("package.module:Factory", ("package.module-Factory",)),
+        ("../my task", ("task", "my-task")),
+    ],
 )
 def test_default_directories_are_named_by_task_and_never_shared(task, parts, tmp_path, plan, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -74,6 +80,12 @@ def test_default_directories_are_named_by_task_and_never_shared(task, parts, tmp
     assert first.path.parts[:-1] == ("runs", *parts, "cppo")
     assert second.path.parent == first.path.parent
     assert second.path != first.path
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_what_cannot_be_a_name_is_refused(name, plan):
+    with pytest.raises(gw.UserError, match="Expected"):
+        RunDirectory.create(name, plan, "toy/rooms")
 
 
 @pytest.mark.parametrize("path", [3, None, ["runs"]])
