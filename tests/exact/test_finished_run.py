@@ -122,7 +122,7 @@ def test_render_writes_into_the_run_unless_told_otherwise(copy_of_finished, goal
     ("arguments", "parts"),
     [
         (["evaluate", "RUN", "--episodes", "0"], ["episodes", "0"]),
-        (["evaluate", "RUN", "--episodes", "1e10"], ["too little memory", "eval_episodes"]),
+        (["evaluate", "RUN", "--episodes", "1e12"], ["An evaluation would keep", "fewer episodes (--episodes"]),
         (["evaluate", "RUN", "--env", "mymodule:factory"], ["toy/rooms", "mymodule:factory"]),
         (["render", "RUN", "--out", "/proc/film.gif", "--episodes", "1"], ["/proc/film.gif", "writable"]),
         (["render", "RUN", "--key", "99999999999999999999"], ["key"]),

@@ -13,7 +13,7 @@ from goalward.errors import UserError
 from goalward.run.checkpoint import Checkpoints
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import first_state
-from goalward.run.memory import memory_explained
+from goalward.run.memory import memory_explained, require_memory_for_episodes
 from goalward.run.policy import Policy
 from goalward.run.program import Program
 from goalward.run.train import environment_of, settings_of
@@ -72,6 +72,7 @@ def evaluate_run(
         raise UserError(f"episodes must be at least 1; found {episodes}.")
     saved = _Saved(path, env, algo)
     count = episodes or saved.plan.run.eval_episodes
+    require_memory_for_episodes(saved.env, len(saved.seeds), count)
     with memory_explained():
         result = jax.device_get(saved.program.evaluate_fresh(saved.params, count, greedy=greedy))
     return {

@@ -5,35 +5,57 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import jax
 
 from goalward.algos.base import Learner
+from goalward.data.rollout import start_episodes
+from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief
 
-_WHAT_HELPS = (
-    "use fewer seeds, environments (num_envs) or evaluation episodes (eval_episodes, --episodes), or smaller networks"
-)
+_LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
 
 
-def require_memory(learner: Learner, num_seeds: int) -> None:
-    """Raises if the state of all seeds alone is larger than the device; raises too for parts that do not fit together.
+def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> None:
+    """Raises if what the seeds keep in training, or their episodes in an evaluation, is more than the device holds.
 
-    Nothing is computed: a program that is far too large would not fail but take the process down.
+    Nothing is computed: a program that is far too large would not fail but take the process down. That the parts of
+    a learner fit together shows here as well.
     """
-    state = jax.eval_shape(learner.init, jax.random.key(0))
-    needed = num_seeds * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    state = _num_bytes(jax.eval_shape(learner.init, jax.random.key(0)))
+    _require(num_seeds * state, "Training", "seeds or environments (num_envs), or smaller networks")
+    require_memory_for_episodes(learner.env, num_seeds, num_episodes)
+
+
+def require_memory_for_episodes(env: GoalEnv, num_seeds: int, num_episodes: int) -> None:
+    """Raises if the episodes of an evaluation alone are more than the device holds."""
+    one = _num_bytes(jax.eval_shape(lambda: start_episodes(env, jax.random.key(0), 1)))
+    _require(
+        num_seeds * num_episodes * one,
+        "An evaluation",
+        "episodes (--episodes; in training eval_episodes, and absolute_factor times as many at the end) or seeds",
+    )
+
+
+def _require(needed: int, what: str, fewer: str) -> None:
     available = device_memory()
     if needed > available:
-        raise UserError(
-            f"Training would keep {needed / 1e9:,.1f} GB, and the device has {available / 1e9:,.1f} GB; {_WHAT_HELPS}."
-        )
+        sizes = f"{needed / 1e9:,.1f} GB, and the device has {available / 1e9:,.1f} GB"
+        raise UserError(f"{what} would keep {sizes}; use fewer {fewer}.")
 
 
 def device_memory() -> int:
-    """Returns the bytes of the accelerator, or of the machine where there is none."""
+    """Returns the bytes of the accelerator, or of the machine or container where there is none."""
     stats = jax.devices()[0].memory_stats() or {}
-    return stats.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(machine, int(_LIMIT_OF_CONTAINER.read_text()))
+    except (OSError, ValueError):
+        return machine
 
 
 @contextmanager
@@ -44,4 +66,11 @@ def memory_explained() -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
             raise
-        raise UserError(f"The device has too little memory for this; {_WHAT_HELPS}. {brief(error)}.") from error
+        raise UserError(
+            "The device has too little memory for this; use fewer seeds, environments (num_envs) or evaluation "
+            f"episodes (eval_episodes, --episodes), or smaller networks. {brief(error)}."
+        ) from error
+
+
+def _num_bytes(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -67,7 +67,8 @@ def train(
     env = _environment(plan, task, goal, reward)
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
-    require_memory(learner, plan.run.seeds)
+    run = plan.run
+    require_memory(learner, num_seeds=run.seeds, num_episodes=max(1, run.absolute_factor) * run.eval_episodes)
     directory = RunDirectory.create(out, plan, plan.task_name(env))
     try:
         return _run(directory, plan, env, learner, show_progress)

@@ -178,7 +178,7 @@ def test_mazes_that_cannot_be_played_are_refused(rows, message):
             "one of generalized, mjx, positional, spring; found 'bullet'",
         ),
         ("jaxgcrl/ant", {"goal_distance": 0.1}, "a number from 1 to 100; found 0.1"),
-        ("jaxgcrl/ant", {"goal_distance": "far"}, "a number from 1 to 100; found far"),
+        ("jaxgcrl/ant", {"goal_distance": "far"}, "a number from 1 to 100; found 'far'"),
         ("jaxgcrl/ant-u-maze", {"layout": 3}, "must be a name or rows of text; found 3"),
         ("jaxgcrl/ant", {"max_steps": 0}, "max_steps of jaxgcrl/ant must be a whole number of at least 1; found 0"),
         ("jaxgcrl/ant-u-maze", {"cell_size": 1.0}, "a number from 2 to 20; found 1.0"),

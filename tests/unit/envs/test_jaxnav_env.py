@@ -355,7 +355,7 @@ def test_with_the_path_check_every_target_can_be_reached():
         ({"num_agents": 1, "map_size": 5, "valid_path_check": True}, "map_size of jaxnav must be at least 9"),
         ({"goal_radius": 0.0}, "goal_radius of jaxnav must be a number from 0.01 to 11; found 0.0."),
         ({"goal_radius": float("inf")}, "goal_radius of jaxnav must be a number from 0.01 to 11; found inf."),
-        ({"fill": "full"}, "fill of jaxnav must be a number from 0 to 0.9; found full."),
+        ({"fill": "full"}, "fill of jaxnav must be a number from 0 to 0.9; found 'full'."),
         ({"valid_path_check": 3}, "valid_path_check of jaxnav must be true or false; found 3."),
         ({"placement": "gird"}, "Unknown placement of jaxnav 'gird'. Did you mean grid?"),
         ({"max_steps": 0}, "max_steps of jaxnav/4-agents must be a whole number of at least 1; found 0."),

@@ -4,6 +4,8 @@ import jax
 import pytest
 
 import goalward as gw
+from goalward.run import memory
+from goalward.run.loop import Training
 from goalward.run.memory import memory_explained
 
 
@@ -24,31 +26,54 @@ def test_the_command_line_refuses_them_too(goalward, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "what"),
     [
-        ["seeds=4_000_000_000"],
-        ["num_envs=1_000_000_000", "rollout_length=2", "batch_size=2_000", "steps=2_000_000_000"],
-        ["hidden_sizes=[10_000_000, 10_000_000]"],
+        (["seeds=4_000_000_000"], "Training would keep"),
+        (["num_envs=1_000_000_000", "rollout_length=2", "batch_size=2_000", "steps=2_000_000_000"], "Training would"),
+        (["hidden_sizes=[10_000_000, 10_000_000]"], "smaller networks"),
+        (["eval_episodes=1_000_000_000_000"], "An evaluation would keep"),
+        (["eval_episodes=1_000_000_000", "absolute_factor=1_000"], "absolute_factor times as many"),
     ],
 )
-def test_a_run_that_is_larger_than_the_machine_is_refused_before_it_begins(goalward, tmp_path, settings):
+def test_a_run_that_is_larger_than_the_machine_is_refused_before_it_begins(goalward, tmp_path, settings, what):
     code, out, err = goalward("train", "--preset", "quick", "--out", tmp_path / "run", "--set", *settings)
 
     assert (code, out) == (2, "")
-    assert "GB; use fewer seeds, environments (num_envs)" in err
+    assert what in err
+    assert "GB; use fewer" in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_turns_out_too_large_leaves_nothing_behind(tmp_path):
-    with pytest.raises(gw.UserError, match="too little memory for this; use fewer seeds"):
-        gw.train(preset="quick", settings={"eval_episodes": 10**10}, out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+@pytest.mark.parametrize("message", ["RESOURCE_EXHAUSTED: 9 GB", "INTERNAL: Out of memory allocating 9 bytes"])
+def test_a_device_that_runs_out_of_memory_is_explained(message):
+    with pytest.raises(gw.UserError, match="too little memory for this; use fewer seeds"), memory_explained():
+        raise jax.errors.JaxRuntimeError(message)
 
 
 def test_other_failures_of_the_device_stay_what_they_are():
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL: launch failed"), memory_explained():
         raise jax.errors.JaxRuntimeError("INTERNAL: launch failed")
+
+
+def test_a_container_may_have_less_memory_than_its_machine(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "_LIMIT_OF_CONTAINER", limit)
+    machine = memory.device_memory()
+    limit.write_text("1000000\n")
+    assert memory.device_memory() == 1_000_000
+    limit.write_text("max\n")
+    assert memory.device_memory() == machine > 1_000_000
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_nothing_behind(tmp_path, monkeypatch):
+    def run(training):
+        raise gw.UserError("The device has too little memory for this.")
+
+    monkeypatch.setattr(Training, "run", run)
+    with pytest.raises(gw.UserError, match="too little memory"):
+        gw.train(preset="quick", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_episode_longer_than_can_be_counted_is_refused():
