@@ -1,5 +1,5 @@
 """`python -m goalward` is the `goalward` command."""
 
-from goalward.cli import main
+from goalward.cli import entry
 
-main()
+entry()

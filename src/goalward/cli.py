@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 from goalward import __version__
 from goalward.errors import GoalwardError, UserError
 
+INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command and exits with its code."""
@@ -33,12 +35,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except KeyboardInterrupt as error:
         _complain(str(error) or "Interrupted.")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone, as in `goalward tasks | head -1`; Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     sys.exit(0)
+
+
+def entry() -> NoReturn:
+    """Runs one command as a process of its own."""
+    try:
+        main()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            # Not through Python's own exit: a computation that still runs would crash when JAX is taken down.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        raise
 
 
 def tasks(options: argparse.Namespace) -> None:
@@ -205,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("render", render)
     _add_run_arguments(sub)
-    sub.add_argument("--out", type=Path, metavar="FILE.gif", help="where to (default: RUN/media/render.gif)")
+    sub.add_argument("--out", type=_path, metavar="FILE.gif", help="where to (default: RUN/media/render.gif)")
     sub.add_argument("--episodes", type=int, default=6, help="how many episodes side by side (default: 6)")
     sub.add_argument("--key", type=int, default=0, help="random key of the episodes (default: 0)")
 
@@ -230,7 +245,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--goal", help="one of the task's goals")
     parser.add_argument("--reward", help="one of the task's rewards, for methods that use one")
-    parser.add_argument("--out", type=Path, help="directory of the run (default: a new one under runs/)")
+    parser.add_argument("--out", type=_path, help="directory of the run (default: a new one under runs/)")
     parser.add_argument(
         "--set",
         nargs="+",
@@ -256,6 +271,14 @@ def _count(text: str) -> int:
     return int(number)
 
 
+def _path(text: str) -> Path:
+    """Returns a path; the empty one would mean the current directory."""
+    if not text:
+        raise ValueError
+    return Path(text)
+
+
+_path.__name__ = "path"
 _count.__name__ = "whole number"  # the word that argparse puts into its complaint
 
 
@@ -272,4 +295,4 @@ def _quiet_libraries() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    entry()

@@ -12,6 +12,7 @@ from exact_runs import SETTINGS, records_of
 from PIL import Image
 
 import goalward as gw
+from goalward.run.load import evaluate_run
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,18 @@ def test_a_policy_acts_on_any_batch_shape(policy, first_step, batch):
     assert policy.act(obs, goal, key=jax.random.key(0)).shape == (*batch, 1)
 
 
+@pytest.mark.parametrize("seed", [True, "0", 1.0])
+def test_what_is_no_seed_is_refused(finished, seed):
+    with pytest.raises(gw.UserError, match="Expected one of the run's seeds"):
+        gw.load(finished.path, seed=seed)
+
+
+@pytest.mark.parametrize("episodes", [2.5, "x", True])
+def test_episodes_are_whole_numbers(finished, episodes):
+    with pytest.raises(gw.UserError, match="episodes must be a whole number of at least 1"):
+        evaluate_run(finished.path, episodes=episodes)
+
+
 def test_evaluate_prints_one_json_document(finished, goalward):
     code, out, err = goalward("evaluate", finished.path, "--json", "--episodes", "8")
     result = json.loads(out)
@@ -123,6 +136,8 @@ def test_render_writes_into_the_run_unless_told_otherwise(copy_of_finished, goal
     [
         (["evaluate", "RUN", "--episodes", "0"], ["episodes", "0"]),
         (["evaluate", "RUN", "--episodes", "1e12"], ["An evaluation would keep", "fewer episodes (--episodes"]),
+        (["render", "RUN", "--episodes", "1000000000000"], ["The film would keep", "fewer episodes"]),
+        (["train", "--out", ""], ["--out", "path"]),
         (["evaluate", "RUN", "--env", "mymodule:factory"], ["toy/rooms", "mymodule:factory"]),
         (["render", "RUN", "--out", "/proc/film.gif", "--episodes", "1"], ["/proc/film.gif", "writable"]),
         (["render", "RUN", "--key", "99999999999999999999"], ["key"]),

@@ -9,6 +9,7 @@ Axis letters: N agents, D observation, A actions (number of choices, or dimensio
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -23,6 +24,10 @@ class Discrete:
     """`num_actions` choices; an action is an int32 in [0, num_actions)."""
 
     num_actions: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_actions, np.integer):  # anything else is left for `check_env` to explain
+            object.__setattr__(self, "num_actions", int(self.num_actions))
 
     @property
     def size(self) -> int:
@@ -42,9 +47,10 @@ class Box:
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
-            bounds = np.asarray(getattr(self, name))
-            if bounds.ndim == 1:  # anything else is left for `check_env` to explain
-                object.__setattr__(self, name, tuple(bounds.tolist()))
+            with contextlib.suppress(TypeError, ValueError, OverflowError):  # what `check_env` will explain
+                bounds = np.asarray(getattr(self, name), np.float64)
+                if bounds.ndim == 1:
+                    object.__setattr__(self, name, tuple(bounds.tolist()))
 
     @property
     def size(self) -> int:

@@ -39,6 +39,8 @@ def check_env(env: GoalEnv) -> None:
     >>> import goalward as gw
     >>> gw.check_env(gw.make("toy/maze"))
     """
+    if isinstance(env, type):
+        raise UserError(f"Expected an environment; found the class {env.__name__}. Pass an object of it.")
     problems = find_problems(env)
     if problems:
         name = getattr(getattr(env, "spec", None), "name", type(env).__name__)
@@ -48,7 +50,10 @@ def check_env(env: GoalEnv) -> None:
 def find_problems(env: GoalEnv) -> list[str]:
     """Returns a sentence for each violation. Later stages build on earlier ones: the first that fails is the last."""
     for stage in (_spec_problems, _call_problems, _shape_problems, _episode_problems):
-        problems = list(stage(env))
+        try:
+            problems = list(stage(env))
+        except (Exception, SystemExit) as error:  # whatever user code raises when it is called once more
+            problems = [f"The environment must behave alike in every call; one raised {brief(error)}."]
         if problems:
             return problems
     return []
@@ -74,14 +79,14 @@ def _spec_problems(env: Any) -> Iterator[str]:
 
 def _space_problems(space: Any) -> Iterator[str]:
     if isinstance(space, Discrete):
-        if type(space.num_actions) is not int or space.num_actions < 2:
+        if type(space.num_actions) is not int or not 2 <= space.num_actions <= _MAX_STEPS:
             yield f"`spec.action_space` must offer a whole number of actions, at least 2; found {space.num_actions!r}."
     elif isinstance(space, Box):
         paired = (
             isinstance(space.low, tuple) and isinstance(space.high, tuple) and len(space.low) == len(space.high) > 0
         )
         bounds = list(zip(space.low, space.high, strict=True)) if paired else []
-        numbers = all(isinstance(bound, int | float) for pair in bounds for bound in pair)
+        numbers = all(isinstance(bound, float) for pair in bounds for bound in pair)
         if not paired:
             yield (
                 "`spec.action_space` must have as many low as high bounds, at least one; "
@@ -300,6 +305,8 @@ def _same(first: list[Any], second: list[Any]) -> bool:
 
 
 def _kind(value: Any) -> str:
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return f"{value.dtype} of shape {value.shape}"
     if type(value) is tuple:
         return f"a tuple of {', '.join(type(part).__name__ for part in value)}"
     return type(value).__name__

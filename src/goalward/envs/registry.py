@@ -98,7 +98,7 @@ def _make_from_reference(reference: str, *, goal: Any, reward: Any, arguments: d
     for name, value in (("goal", goal), ("reward", reward)):
         if value is not None:
             arguments[name] = value
-    return _construct(reference, factory, arguments)
+    return _construct(reference, factory, {name: plain_number(value) for name, value in arguments.items()})
 
 
 def _construct(task: str, factory: Callable[..., Any], arguments: dict[str, Any]) -> GoalEnv:

@@ -110,7 +110,7 @@ class Plan:
         Arguments make another task, whether or not the environment says so in its name.
         """
         name = self.run.task if ":" in self.run.task else env.spec.name
-        return ",".join([name, *(f"{key}={value}" for key, value in sorted(self.run.env.items()))])
+        return ",".join([name, *(f"{key}={value}".replace("/", "-") for key, value in sorted(self.run.env.items()))])
 
     @property
     def is_reproducible(self) -> bool:
@@ -217,15 +217,15 @@ def load_preset(preset: str | Path | None, task: str) -> tuple[str, dict[str, An
     folder = resources.files("goalward") / "presets"
     own = folder / f"{task}.toml"
     if preset is None:
-        preset = "tuned" if ":" not in task and own.is_file() else "default"
+        preset = "tuned" if ":" not in task and _is_file(own) else "default"
     preset = str(preset)
     if preset.endswith(".toml"):
         path: Any = Path(preset)
-        if not path.is_file():
+        if not _is_file(path):
             raise UserError(f"Expected the preset '{preset}' to be a TOML file; there is none at that path.")
     elif preset == "tuned":
         path = own
-        if not path.is_file():
+        if not _is_file(path):
             raise UserError(f"Task '{task}' has no tuned preset. Use one of: {', '.join(preset_names())}.")
     else:
         if preset not in preset_names():
@@ -244,6 +244,14 @@ def load_preset(preset: str | Path | None, task: str) -> tuple[str, dict[str, An
     for key in ("task", "algo", "preset", *foreign):
         run.pop(key, None)
     return preset, tables
+
+
+def _is_file(path: Any) -> bool:
+    """Returns whether there is a file; a name that no file can have names none."""
+    try:
+        return bool(path.is_file())
+    except OSError:
+        return False
 
 
 def _check_tables(tables: dict[str, Any], source: str) -> None:

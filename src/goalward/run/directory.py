@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.metadata
 import itertools
@@ -9,7 +10,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +41,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.media = path / "media"
         self._lock = path / ".lock"
+        self._made: list[Path] | None = None  # the folders that were made for a new run, innermost first
 
     @classmethod
     def create(cls, out: str | Path | None, plan: Plan, task: str) -> RunDirectory:
@@ -50,6 +51,8 @@ class RunDirectory:
         """
         if out is not None and not str(out):
             raise UserError("Expected --out to name a directory; found an empty name.")
+        if not _is_text(str(out)):
+            raise UserError(f"Expected --out to be a name in UTF-8; found {str(out)!r}.")
         text = _settings_text(plan)
         names = [Path(out)] if out is not None else _default_paths(task, plan.run.algo)
         run = next((run for run in map(cls, names) if run._claim(text)), None)
@@ -67,6 +70,7 @@ class RunDirectory:
         try:
             if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
                 return False
+            made = [path for path in (self.path, *self.path.parents) if not path.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             with self.config.open("xb") as handle:  # of two processes one succeeds
                 handle.write(settings)
@@ -75,12 +79,21 @@ class RunDirectory:
         except (OSError, ValueError) as error:
             what = getattr(error, "strerror", None) or error
             raise UserError(f"Expected '{self.path}' to be writable; {what}. Choose another --out.") from error
+        self._made = made
         return True
 
     def discard_unless_begun(self) -> None:
-        """Removes the directory of a run that failed before its first checkpoint: there is nothing to go on from."""
-        if not self.checkpoints.is_dir() or not any(self.checkpoints.iterdir()):
-            shutil.rmtree(self.path, ignore_errors=True)
+        """Takes back what a new run wrote before it failed without a checkpoint: there is nothing to go on from.
+
+        Only files that a run writes are removed, and only folders that were made for it and are empty.
+        """
+        if self._made is None or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
+            return
+        for path in (self.config, self.versions, self.metrics, self._lock):
+            path.unlink(missing_ok=True)
+        for folder in (self.checkpoints, *self._made):
+            with contextlib.suppress(OSError):  # somebody else's files are in it
+                folder.rmdir()
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
@@ -199,10 +212,19 @@ def _settings_text(plan: Plan) -> bytes:
         ) from error
 
 
+def _is_text(name: str) -> bool:
+    """Returns whether a name can be written down; the system also allows names that are no text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _default_paths(task: str, algo: str) -> Iterator[Path]:
     """Yields runs/TASK/ALGO/DATE, then the same with _2, _3 and so on."""
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    folders = [re.sub(r"[^\w.,=+-]+", "-", part).strip(".")[:100] or "task" for part in task.split("/")]
+    folders = [re.sub(r"[^\w.,=+-]+", "-", part, flags=re.ASCII).strip(".")[:100] or "task" for part in task.split("/")]
     base = Path("runs", *folders, algo, stamp)
     yield base
     for number in itertools.count(2):

@@ -9,7 +9,7 @@ import jax
 
 from goalward.algos.base import AlgorithmConfig
 from goalward.envs.base import GoalEnv
-from goalward.errors import UserError
+from goalward.errors import UserError, plain_number
 from goalward.run.checkpoint import Checkpoints
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import first_state
@@ -41,7 +41,10 @@ def load(
 
     """
     policies = load_all(path, env=env, algo=algo)[1]
-    chosen = policies[0] if seed is None else next((p for p in policies if p.seed == seed), None)
+    wanted = plain_number(seed)
+    chosen = (
+        policies[0] if wanted is None else next((p for p in policies if (type(wanted), wanted) == (int, p.seed)), None)
+    )
     if chosen is None:
         raise UserError(f"Expected one of the run's seeds {[p.seed for p in policies]}; found {seed!r}.")
     return chosen
@@ -68,8 +71,8 @@ def evaluate_run(
     algo: AlgorithmConfig | None = None,
 ) -> dict[str, Any]:
     """Returns win rates of a run's newest policies on fresh episodes: `win_rate`, `win_rate_per_seed`, `episodes`."""
-    if episodes is not None and episodes < 1:
-        raise UserError(f"episodes must be at least 1; found {episodes}.")
+    if episodes is not None and (type(episodes) is not int or episodes < 1):
+        raise UserError(f"episodes must be a whole number of at least 1; found {episodes!r}.")
     saved = _Saved(path, env, algo)
     count = episodes or saved.plan.run.eval_episodes
     require_memory_for_episodes(saved.env, len(saved.seeds), count)

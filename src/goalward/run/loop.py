@@ -25,7 +25,7 @@ from goalward.run.config import Plan
 from goalward.run.directory import RunDirectory, write_json
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.media import save_episodes
-from goalward.run.memory import memory_explained
+from goalward.run.memory import memory_explained, require_memory_of
 from goalward.run.policy import Policy
 from goalward.run.program import MAX_ITERATIONS_PER_CALL, Evaluation, Program
 from goalward.run.progress import Reporter
@@ -113,6 +113,7 @@ class Training:
         """Returns the state after the last iteration, evaluated."""
         with self.reporter.compiling("training"):
             advance = self.program.advance.lower(state.learner, jnp.int32(1)).compile()
+        require_memory_of(advance)
         if self._evaluation_is_due():
             with self.reporter.compiling("evaluation"):
                 state = self._evaluate(state)

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from goalward.envs.base import Episode, GoalEnv, advance_episode, is_over, render, start_episode
+from goalward.run.memory import require_memory_for_film
 from goalward.run.policy import Policy
 
 _HOLD = 6  # frames that the last state of an episode is shown for
@@ -25,8 +26,9 @@ def save_episodes(path: Path, env: GoalEnv, policy: Policy, key: jax.Array, num_
 
     Long episodes are shown in strides, so that no film has more than about 120 frames.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)  # first: a place that cannot be written should cost no time
     stride = math.ceil(env.spec.max_steps / _MAX_FRAMES)
+    require_memory_for_film(jax.eval_shape(lambda k: record_episode(env, policy, k, stride), key), num_episodes)
+    path.parent.mkdir(parents=True, exist_ok=True)  # before anything is computed, in case that it cannot be written
     record = jax.jit(jax.vmap(lambda k: record_episode(env, policy, k, stride)))
     episodes = _as_numpy(record(jax.random.split(key, num_episodes)))
     films = [_film(env, jax.tree.map(lambda x, i=i: x[i], episodes)) for i in range(num_episodes)]

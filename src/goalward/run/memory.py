@@ -15,6 +15,7 @@ from goalward.data.rollout import start_episodes
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief
 
+_FOR_TRAINING = "seeds or environments (num_envs), shorter rollouts (rollout_length) or smaller networks"
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
 
 
@@ -25,8 +26,21 @@ def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> No
     a learner fit together shows here as well.
     """
     state = _num_bytes(jax.eval_shape(learner.init, jax.random.key(0)))
-    _require(num_seeds * state, "Training", "seeds or environments (num_envs), or smaller networks")
+    _require(num_seeds * state, "Training", _FOR_TRAINING)
     require_memory_for_episodes(learner.env, num_seeds, num_episodes)
+
+
+def require_memory_of(program: Any) -> None:
+    """Raises if a compiled training program takes more than the device holds: its rollouts are known only now."""
+    analysis = program.memory_analysis()
+    if analysis is not None:
+        kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+        _require(kept + analysis.temp_size_in_bytes, "Training", _FOR_TRAINING)
+
+
+def require_memory_for_film(recorded: Any, num_episodes: int) -> None:
+    """Raises if recorded episodes, given the shapes of one, are more than the device holds."""
+    _require(num_episodes * _num_bytes(recorded), "The film", "episodes (--episodes; in training render_episodes)")
 
 
 def require_memory_for_episodes(env: GoalEnv, num_seeds: int, num_episodes: int) -> None:

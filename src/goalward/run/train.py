@@ -69,12 +69,7 @@ def train(
     learner = plan.algo.bind(env, plan.num_iterations)
     run = plan.run
     require_memory(learner, num_seeds=run.seeds, num_episodes=max(1, run.absolute_factor) * run.eval_episodes)
-    directory = RunDirectory.create(out, plan, plan.task_name(env))
-    try:
-        return _run(directory, plan, env, learner, show_progress)
-    except UserError:
-        directory.discard_unless_begun()
-        raise
+    return _run(RunDirectory.create(out, plan, plan.task_name(env)), plan, env, learner, show_progress)
 
 
 def _part(plan: Plan, name: str, given: Any) -> Any:
@@ -106,7 +101,11 @@ def _environment(plan: Plan, task: str | GoalEnv, goal: Any, reward: Any) -> Goa
 def _run(directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, show_progress: bool) -> Run:
     """Returns the run at its end; no other process can write its directory meanwhile."""
     with directory.locked():
-        return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
+        try:
+            return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
+        except UserError:
+            directory.discard_unless_begun()
+            raise
 
 
 def resume(

@@ -78,6 +78,16 @@ def leave(state, step):
     raise SystemExit(3)
 
 
+class LeavesLater(Walk):
+    calls = 0
+
+    def reset(self, key):
+        LeavesLater.calls += 1
+        if LeavesLater.calls > 1:
+            raise SystemExit(3)
+        return super().reset(key)
+
+
 def drawing(render):
     env = Walk()
     env.render = render
@@ -297,6 +307,23 @@ VIOLATIONS = {
         lambda: with_spec(action_space=gw.Box(("a",), ("b",))),
         ["`spec.action_space`", "finite bounds", "found [('a', 'b')]"],
     ),
+    "a box beyond all numbers": (
+        lambda: with_spec(action_space=gw.Box((0,), (10**400,))),
+        ["`spec.action_space`", "finite bounds"],
+    ),
+    "a ragged box": (
+        lambda: with_spec(action_space=gw.Box(((1, 2), (1,)), (1,))),
+        ["`spec.action_space`", "as many low as high bounds"],
+    ),
+    "more actions than can be counted": (
+        lambda: with_spec(action_space=gw.Discrete(2**40)),
+        ["`spec.action_space`", "whole number of actions", "found 1099511627776"],
+    ),
+    "a metric of another shape": (
+        lambda: measuring(speed=jnp.ones(3)),
+        ["`metrics`", "found 'speed', float32 of shape (3,)"],
+    ),
+    "reset exits when called once more": (LeavesLater, ["behave alike in every call", "SystemExit"]),
     "step exits": (lambda: stepping(leave), ["`step(key, state, action)`", "jax.jit", "SystemExit"]),
     "a metric by a name that is taken": (
         lambda: measuring(win_rate=jnp.ones(())),
@@ -319,6 +346,11 @@ def test_a_violation_gives_one_sentence_with_place_rule_and_finding(violation):
     assert [part for part in parts if part not in problems[0]] == []
     assert problems[0].endswith(".")
     assert "\n" not in problems[0]
+
+
+def test_a_class_is_no_environment():
+    with pytest.raises(gw.UserError, match=r"found the class Walk\. Pass an object of it\."):
+        gw.check_env(Walk)
 
 
 def test_a_sound_environment_passes():
@@ -351,6 +383,7 @@ def test_a_box_may_be_given_as_arrays():
 
 def test_numbers_of_the_spec_may_come_from_numpy():
     sizes = np.array([2, 1, 5, 1])
+    assert find_problems(with_spec(action_space=gw.Discrete(np.int64(2)))) == []
     numpy = dict(zip(("obs_dim", "goal_dim", "max_steps", "num_agents"), sizes, strict=True))
 
     assert find_problems(with_spec(**numpy)) == []

@@ -5,6 +5,7 @@ import pytest
 
 import goalward as gw
 from goalward.run import memory
+from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
 from goalward.run.memory import memory_explained
 
@@ -72,7 +73,40 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_nothing_behind(tmp_
 
     monkeypatch.setattr(Training, "run", run)
     with pytest.raises(gw.UserError, match="too little memory"):
+        gw.train(preset="quick", out=tmp_path / "deep" / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_belongs_to_the_user_is_never_removed(tmp_path, monkeypatch):
+    mine, link = tmp_path / "mine", tmp_path / "link"
+    mine.mkdir()
+    link.symlink_to(mine)
+
+    def run(training):
+        (training.directory.path / "notes.txt").write_text("mine")
+        (training.directory.path / "checkpoints").mkdir(exist_ok=True)
+        raise gw.UserError("The device has too little memory for this.")
+
+    monkeypatch.setattr(Training, "run", run)
+    with pytest.raises(gw.UserError, match="too little memory"):
+        gw.train(preset="quick", out=link)
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+
+
+def test_a_run_that_another_process_holds_is_left_alone(tmp_path, monkeypatch):
+    def other_process_was_quicker(directory):
+        raise gw.UserError("Another process is writing it.")
+
+    monkeypatch.setattr(RunDirectory, "locked", other_process_was_quicker)
+    with pytest.raises(gw.UserError, match="Another process"):
         gw.train(preset="quick", out=tmp_path / "run")
+    assert (tmp_path / "run" / "config.toml").is_file()
+
+
+def test_rollouts_that_no_device_could_hold_are_found_once_they_are_known(tmp_path):
+    settings = {"num_envs": 16, "rollout_length": 100_000_000, "num_evaluations": 1}
+    with pytest.raises(gw.UserError, match=r"Training would keep .* GB; use fewer .* shorter rollouts"):
+        gw.train(preset="quick", steps=1_600_000_000, settings=settings, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

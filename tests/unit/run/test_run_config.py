@@ -275,6 +275,20 @@ def test_results_on_an_own_environment_are_filed_under_its_name():
     assert make_plan(task=PYTHON_OBJECT).task_name(rooms) == "toy/rooms"
 
 
+def test_a_value_of_an_argument_does_not_look_like_a_suite():
+    plan = make_plan(task="mine:factory", settings={"env.map": "maps/a.txt"})
+
+    assert plan.task_name(gw.make("toy/rooms")) == "mine:factory,map=maps-a.txt"
+
+
+@pytest.mark.parametrize(("task", "preset"), [("x" * 300, None), ("toy/rooms", "x" * 300 + ".toml")])
+def test_names_longer_than_any_file_has_are_no_presets(task, preset):
+    try:
+        assert make_plan(task=task, preset=preset).run.preset == "default"
+    except gw.UserError as error:
+        assert "there is none at that path" in str(error)
+
+
 def test_none_brings_back_what_the_environment_decides():
     plan = plan_of(entropy_coef=0.5)
 

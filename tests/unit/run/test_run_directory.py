@@ -82,7 +82,7 @@ def test_default_directories_are_named_by_task_and_never_shared(task, parts, tmp
     assert second.path != first.path
 
 
-@pytest.mark.parametrize("name", ["", "a\0b"])
+@pytest.mark.parametrize("name", ["", "a\0b", "\udcff"])
 def test_what_cannot_be_a_name_is_refused(name, plan):
     with pytest.raises(gw.UserError, match="Expected"):
         RunDirectory.create(name, plan, "toy/rooms")
