@@ -1,8 +1,8 @@
 """What every algorithm offers, and the table of their names.
 
 A frozen dataclass named after the algorithm holds its settings; `bind` turns it into a `Learner` for one environment.
-A learner is pure: `init` and `iterate` carry everything in a state, so seeds are a `vmap` and
-iterations a loop, both applied outside.
+A learner is pure: `init` and `iterate` carry everything in a state, so seeds are a `vmap` and iterations a loop, both
+applied outside.
 """
 
 from __future__ import annotations

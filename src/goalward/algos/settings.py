@@ -66,10 +66,7 @@ def coerce_fields(config: type[Any], values: typing.Mapping[str, Any], source: s
     for key in values:
         if key not in hints:
             raise unknown_name(f"setting in {source}:", key, hints)
-    return {
-        key: None if value is None and _without_none(hints[key]) is not hints[key] else _coerce(key, value, hints[key])
-        for key, value in values.items()
-    }
+    return {key: _coerce(key, value, hints[key]) for key, value in values.items()}
 
 
 def field_types(config: type[Any]) -> dict[str, Any]:
@@ -83,6 +80,8 @@ _TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", 
 
 def _coerce(key: str, value: Any, hint: Any) -> Any:
     kind = _without_none(hint)
+    if value is None and kind is not hint:
+        return None
     value = plain_number(value)
     if typing.get_origin(kind) is Annotated:
         kind = typing.get_args(kind)[0]

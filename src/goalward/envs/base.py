@@ -63,6 +63,8 @@ class Box:
 
 ActionSpace = Discrete | Box
 
+LARGEST_COUNT = 2**31 - 1  # what the counters and indices of arrays can hold
+
 # What an optional field of a TimeStep holds when an environment leaves it out; `complete` replaces it.
 _LEFT_OUT: Any = None
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from goalward.envs.base import (
+    LARGEST_COUNT,
     Box,
     Discrete,
     EnvSpec,
@@ -27,7 +28,6 @@ from goalward.errors import UserError, brief
 
 _NUM_EPISODES = 8
 _MAX_STEPS_TRIED = 2_000  # of an episode; the end of longer ones is not looked for
-_MAX_STEPS = 2**31 - 1  # what an episode's counter can hold
 
 # Names that the results of a run give to numbers of their own.
 _TAKEN_NAMES = {"win_rate", "return", "length", "episodes", "step_count", "elapsed_time"}
@@ -66,8 +66,8 @@ def _spec_problems(env: Any) -> Iterator[str]:
         return
     for name in ("obs_dim", "goal_dim", "max_steps", "num_agents"):
         value = getattr(spec, name)
-        if type(value) is not int or not 1 <= value <= _MAX_STEPS:
-            yield f"`spec.{name}` must be a whole number of at least 1 and at most {_MAX_STEPS}; found {value!r}."
+        if type(value) is not int or not 1 <= value <= LARGEST_COUNT:
+            yield f"`spec.{name}` must be a whole number of at least 1 and at most {LARGEST_COUNT}; found {value!r}."
     for name in ("name", "goal_name", "reward_name"):
         if not isinstance(getattr(spec, name), str):
             yield f"`spec.{name}` must be a word; found {getattr(spec, name)!r}."
@@ -79,7 +79,7 @@ def _spec_problems(env: Any) -> Iterator[str]:
 
 def _space_problems(space: Any) -> Iterator[str]:
     if isinstance(space, Discrete):
-        if type(space.num_actions) is not int or not 2 <= space.num_actions <= _MAX_STEPS:
+        if type(space.num_actions) is not int or not 2 <= space.num_actions <= LARGEST_COUNT:
             yield f"`spec.action_space` must offer a whole number of actions, at least 2; found {space.num_actions!r}."
     elif isinstance(space, Box):
         paired = (

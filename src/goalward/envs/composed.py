@@ -7,15 +7,13 @@ from typing import Any
 
 import jax
 
-from goalward.envs.base import ActionSpace, EnvSpec, TimeStep
+from goalward.envs.base import LARGEST_COUNT, ActionSpace, EnvSpec, TimeStep
 from goalward.errors import UserError
 from goalward.goals.base import Goal
 from goalward.rewards.base import Reward
 
 GoalFactory = Callable[[Any], Goal]
 RewardFactory = Callable[[Any], Reward]
-
-_LARGEST = 2**31 - 1
 
 
 class ComposedEnv:
@@ -76,8 +74,8 @@ def require_whole(task: str, low: int, **values: Any) -> None:
     for name, value in values.items():
         if type(value) is not int or value < low:
             raise UserError(f"{name} of {task} must be a whole number of at least {low}; found {value!r}.")
-        if value > _LARGEST:
-            raise UserError(f"{name} of {task} must be at most {_LARGEST}; found {value}.")
+        if value > LARGEST_COUNT:
+            raise UserError(f"{name} of {task} must be at most {LARGEST_COUNT}; found {value}.")
 
 
 def require_number(task: str, low: float, high: float, **values: Any) -> None:
