@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from goalward import __version__
-from goalward.errors import GoalwardError, UserError
+from goalward.errors import GoalwardError, UserError, brief
+from goalward.run.interrupts import leave_at_second_signal
 
 INTERRUPTED = 130
 
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def entry() -> NoReturn:
     """Runs one command as a process of its own."""
+    leave_at_second_signal(_say_that_it_ends, INTERRUPTED)
     try:
         main()
     except SystemExit as end:
@@ -156,6 +158,7 @@ def render(options: argparse.Namespace) -> None:
     from goalward.envs.base import can_render
     from goalward.run.load import load_all
     from goalward.run.media import save_episodes
+    from goalward.run.memory import memory_explained
 
     if options.episodes < 1:
         raise UserError(f"--episodes must be at least 1; found {options.episodes}.")
@@ -168,9 +171,14 @@ def render(options: argparse.Namespace) -> None:
     if not can_render(env):
         raise UserError("The environment of this run has no `render(state)`, so there is nothing to show.")
     try:
-        save_episodes(out, env, policies[0], jax.random.key(options.key), options.episodes)
+        with memory_explained():
+            save_episodes(out, env, policies[0], jax.random.key(options.key), options.episodes)
+    except GoalwardError:
+        raise
     except OSError as error:
         raise UserError(f"Expected '{out}' to be writable; {error.strerror or error}.") from error
+    except Exception as error:  # whatever a user's `render` raises
+        raise UserError(f"The picture could not be made; {brief(error)}.") from error
     print(out)
 
 
@@ -254,12 +262,12 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="key=value",
         help="any setting, e.g. clip=0.1 env.size=11; the task comes before it",
     )
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run from its newest checkpoint")
+    parser.add_argument("--resume", type=_path, metavar="RUN", help="go on with a run from its newest checkpoint")
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what every command takes that reads a saved run."""
-    parser.add_argument("run_dir", type=Path, metavar="RUN", help="a run's directory")
+    parser.add_argument("run_dir", type=_path, metavar="RUN", help="a run's directory")
     parser.add_argument("--env", metavar="module:factory", help="the environment, if it is your own")
 
 
@@ -278,8 +286,13 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+# The words that argparse puts into its complaints.
 _path.__name__ = "path"
-_count.__name__ = "whole number"  # the word that argparse puts into its complaint
+_count.__name__ = "whole number"
+
+
+def _say_that_it_ends() -> None:
+    _complain("Left at once; a run can go on from its last checkpoint: goalward train --resume RUN")
 
 
 def _complain(text: str) -> None:

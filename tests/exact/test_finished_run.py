@@ -126,6 +126,14 @@ def test_render_writes_an_animation(finished, goalward, tmp_path):
         assert film.width > 1.9 * film.height  # two episodes side by side
 
 
+def test_a_mistake_in_render_is_explained(finished, goalward, tmp_path, monkeypatch):
+    monkeypatch.setattr("goalward.envs.toy.rooms.Rooms.render", lambda *_: 1 / 0)
+    code, out, err = goalward("render", finished.path, "--out", tmp_path / "film.gif", "--episodes", "1")
+
+    assert (code, out) == (2, "")
+    assert err == "goalward: The picture could not be made; ZeroDivisionError: division by zero.\n"
+
+
 def test_render_writes_into_the_run_unless_told_otherwise(copy_of_finished, goalward):
     assert goalward("render", copy_of_finished, "--episodes", "1")[0] == 0
     assert (copy_of_finished / "media" / "render.gif").is_file()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import reprlib
 import types
 import typing
 from dataclasses import dataclass
@@ -87,16 +88,23 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
         kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple) or not all(type(v) is int for v in value):
-            raise UserError(f"{key} must be a list of whole numbers such as [64, 64]; found {value!r}.")
+            raise UserError(f"{key} must be a list of whole numbers such as [64, 64]; found {reprlib.repr(value)}.")
         return tuple(value)
     kind = str if typing.get_origin(kind) is Literal else typing.get_origin(kind) or kind
     if kind is float and type(value) is int:
-        return float(value)
+        return _as_float(key, value)
     if kind is int and type(value) is float and value.is_integer():
         return int(value)
     if type(value) is not kind:
-        raise UserError(f"{key} must be {_TYPE_WORDS[kind]}; found {value!r}.")
+        raise UserError(f"{key} must be {_TYPE_WORDS[kind]}; found {reprlib.repr(value)}.")
     return value
+
+
+def _as_float(key: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise UserError(f"{key} must be a number that a float can hold; found a larger one.") from None
 
 
 def _without_none(hint: Any) -> Any:

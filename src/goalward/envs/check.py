@@ -43,7 +43,10 @@ def check_env(env: GoalEnv) -> None:
         raise UserError(f"Expected an environment; found the class {env.__name__}. Pass an object of it.")
     problems = find_problems(env)
     if problems:
-        name = getattr(getattr(env, "spec", None), "name", type(env).__name__)
+        try:
+            name = env.spec.name
+        except Exception:  # the spec may be what is wrong
+            name = type(env).__name__
         raise UserError(f"The environment '{name}' violates the contract. " + " ".join(problems))
 
 

@@ -69,13 +69,15 @@ class ComposedEnv:
         )
 
 
-def require_whole(task: str, low: int, **values: Any) -> None:
-    """Raises unless every value is a whole number of at least `low`, and no larger than arrays can count."""
+def require_whole(task: str, low: int, high: int = LARGEST_COUNT, **values: Any) -> None:
+    """Raises unless every value is a whole number from `low` to `high`, by default what arrays can count."""
     for name, value in values.items():
+        if type(value) is float and value.is_integer():
+            raise UserError(f"{name} of {task} must be written as a whole number, such as {low}; found {value!r}.")
         if type(value) is not int or value < low:
             raise UserError(f"{name} of {task} must be a whole number of at least {low}; found {value!r}.")
-        if value > LARGEST_COUNT:
-            raise UserError(f"{name} of {task} must be at most {LARGEST_COUNT}; found {value}.")
+        if value > high:
+            raise UserError(f"{name} of {task} must be at most {high}; found {value}.")
 
 
 def require_number(task: str, low: float, high: float, **values: Any) -> None:

@@ -63,7 +63,7 @@ def _part(what: str, chosen: Any, known: Mapping[str, str]) -> Callable[[Any], A
     if chosen is None or isinstance(chosen, str):
         name = next(iter(known)) if chosen is None else chosen
         if name not in known:
-            raise unknown_name(what, name, known)
+            raise unknown_name(f"{what}:", name, known)
         factory: Callable[[Any], Any] = _load(known[name])
         return factory
     needed = ("name", "dim", "achieved", "target") if what.startswith("goal") else ("name", "__call__")

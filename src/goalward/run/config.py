@@ -19,7 +19,7 @@ import tomli_w
 from goalward.algos.base import ALGORITHMS, AlgorithmConfig, algorithm_class
 from goalward.algos.settings import Count, CountOrZero, check_fields, coerce_fields, field_types
 from goalward.envs.base import GoalEnv
-from goalward.errors import UserError, plain_number, unknown_name
+from goalward.errors import UserError, brief, plain_number, unknown_name
 
 MAX_GRADIENT_STEPS = 2**31 - 1  # what the counters of the optimisers can hold
 
@@ -84,7 +84,13 @@ class Plan:
                 f"steps must cover at least one iteration, which is {one:,} environment steps; "
                 f"found {self.run.steps:,}."
             )
-        most = MAX_GRADIENT_STEPS // self.algo.gradient_steps_per_iteration() * one
+        gradient_steps = self.algo.gradient_steps_per_iteration()
+        if gradient_steps > MAX_GRADIENT_STEPS:
+            raise UserError(
+                f"One iteration must take at most {MAX_GRADIENT_STEPS:,} gradient steps, which is what optimisers can "
+                f"count; found {gradient_steps:,}. Use fewer epochs (num_epochs) or a larger batch_size."
+            )
+        most = MAX_GRADIENT_STEPS // gradient_steps * one
         if self.run.steps > most:
             raise UserError(
                 f"steps must be at most {most:,}, since optimisers count {MAX_GRADIENT_STEPS:,} gradient steps and "
@@ -167,7 +173,7 @@ def make_plan(
     name = algo if isinstance(algo, str) else algo.name
     config_class = algorithm_class(name)
     preset_name, tables = load_preset(preset, task)
-    run_values = coerce_fields(RunConfig, tables.get("run", {}), f"preset {preset_name}")
+    run_values = tables["run"]
     if run_values.pop("own_modules", False) and (isinstance(algo, str) or not algo.has_modules):
         raise UserError(
             f"The preset '{preset_name}' is of a run with networks of your own, which no file holds; "
@@ -235,10 +241,11 @@ def load_preset(preset: str | Path | None, task: str) -> tuple[str, dict[str, An
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"Expected the preset '{preset}' to be readable; {error.strerror or error}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"The preset '{preset}' is not valid TOML: {error}.") from error
+    except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors, numbers of thousands of digits
+        raise UserError(f"The preset '{preset}' is not valid TOML; {brief(error)}.") from error
     _check_tables(tables, f"preset {preset}")
-    run = tables.get("run", {})
+    run = coerce_fields(RunConfig, tables.get("run", {}), f"preset {preset}")
+    tables["run"] = run
     # A run's config.toml may serve as a preset; its goal and reward suit its own task only.
     foreign = ("goal", "reward") if run.get("task", task) != task else ()
     for key in ("task", "algo", "preset", *foreign):
@@ -280,5 +287,5 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise UserError(f"Expected --set key=value; found '{text}'.{hint}")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, or beyond what its reader takes
         return key.strip(), value.strip()

@@ -116,7 +116,7 @@ class RunDirectory:
             text = self.config.read_bytes()
         try:
             return Plan.from_toml(text.decode())
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise UserError(f"Expected '{self.config}' to hold the settings of a run; it does not: {error}.") from error
 
     @contextmanager

@@ -71,6 +71,7 @@ def evaluate_run(
     algo: AlgorithmConfig | None = None,
 ) -> dict[str, Any]:
     """Returns win rates of a run's newest policies on fresh episodes: `win_rate`, `win_rate_per_seed`, `episodes`."""
+    episodes = plain_number(episodes)
     if episodes is not None and (type(episodes) is not int or episodes < 1):
         raise UserError(f"episodes must be a whole number of at least 1; found {episodes!r}.")
     saved = _Saved(path, env, algo)

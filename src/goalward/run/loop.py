@@ -107,7 +107,9 @@ class Training:
             raise
         except KeyboardInterrupt:
             jax.block_until_ready(jax.live_arrays())  # Python must not exit under a computation that still runs
-            raise self._interrupted("everything up to the last checkpoint is saved") from None
+            begun = self.directory.checkpoints.is_dir() and any(self.directory.checkpoints.iterdir())
+            saved = "everything up to the last checkpoint is saved" if begun else "there was no checkpoint yet"
+            raise self._interrupted(saved) from None
 
     def _train(self, state: TrainingState, interrupted: threading.Event) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""

@@ -67,9 +67,13 @@ def train(
     env = _environment(plan, task, goal, reward)
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
+    _require_memory(plan, learner)
+    return _run(RunDirectory.create(out, plan, plan.task_name(env)), plan, env, learner, show_progress)
+
+
+def _require_memory(plan: Plan, learner: Learner) -> None:
     run = plan.run
     require_memory(learner, num_seeds=run.seeds, num_episodes=max(1, run.absolute_factor) * run.eval_episodes)
-    return _run(RunDirectory.create(out, plan, plan.task_name(env)), plan, env, learner, show_progress)
 
 
 def _part(plan: Plan, name: str, given: Any) -> Any:
@@ -128,6 +132,7 @@ def resume(
     plan = directory.plan()
     env = environment_of(plan, env)
     learner = settings_of(plan, algo).bind(env, plan.num_iterations)
+    _require_memory(plan, learner)
     return _run(directory, plan, env, learner, show_progress)
 
 

@@ -353,6 +353,16 @@ def test_a_class_is_no_environment():
         gw.check_env(Walk)
 
 
+def test_a_spec_that_raises_is_explained():
+    class Broken:
+        @property
+        def spec(self):
+            return 1 / 0
+
+    with pytest.raises(gw.UserError, match=r"The environment 'Broken' violates the contract.*ZeroDivisionError"):
+        gw.check_env(Broken())
+
+
 def test_a_sound_environment_passes():
     gw.check_env(Walk())
 

@@ -123,10 +123,10 @@ def test_a_reward_of_ones_own_is_used():
     [
         ({"task": "toy/romms"}, "Unknown task 'toy/romms'. Did you mean toy/rooms"),
         ({"task": ""}, "Unknown task ''."),
-        ({"task": "toy/swarm", "goal": "distanc"}, "Unknown goal of toy/swarm 'distanc'. Did you mean distance?"),
-        ({"task": "toy/rooms", "goal": "distance"}, "Unknown goal of toy/rooms 'distance'. Known: position."),
-        ({"task": "toy/rooms", "goal": ""}, "Unknown goal of toy/rooms ''. Known: position."),
-        ({"task": "toy/rooms", "reward": "dens"}, "Unknown reward of toy/rooms 'dens'. Did you mean dense"),
+        ({"task": "toy/swarm", "goal": "distanc"}, "Unknown goal of toy/swarm: 'distanc'. Did you mean distance?"),
+        ({"task": "toy/rooms", "goal": "distance"}, "Unknown goal of toy/rooms: 'distance'. Known: position."),
+        ({"task": "toy/rooms", "goal": ""}, "Unknown goal of toy/rooms: ''. Known: position."),
+        ({"task": "toy/rooms", "reward": "dens"}, "Unknown reward of toy/rooms: 'dens'. Did you mean dense"),
     ],
 )
 def test_unknown_names_offer_the_known_ones(arguments, words):

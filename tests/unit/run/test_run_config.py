@@ -313,3 +313,19 @@ def test_a_preset_that_cannot_be_read_is_explained(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_text", read)
     with pytest.raises(gw.UserError, match=r"Expected the preset '.*mine\.toml' to be readable; Permission denied\."):
         make_plan(task="toy/rooms", preset=preset)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[run]\ntask = 3", "task must be a word; found 3"),
+        ("[run]\nseeds = " + "1" * 5000, "not valid TOML; ValueError: "),
+        ("[cppo]\nhidden_sizes = " + "[" * 5000, "not valid TOML; RecursionError: "),
+        ("[cppo]\nclip = 1" + "0" * 400, "clip must be a number that a float can hold"),
+    ],
+)
+def test_a_preset_with_impossible_values_is_explained(tmp_path, text, complaint):
+    preset = tmp_path / "mine.toml"
+    preset.write_text(text)
+    with pytest.raises(gw.UserError, match=complaint):
+        make_plan(task="toy/rooms", preset=preset)

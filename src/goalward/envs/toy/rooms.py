@@ -18,6 +18,7 @@ from goalward.goals.toy import Position
 from goalward.rewards.toy import Dense
 
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))  # up, down, left, right as (row, column)
+_LARGEST_SIZE = 51  # the table of all shortest paths grows with the fourth power
 
 
 class RoomsState(NamedTuple):
@@ -42,7 +43,7 @@ class Rooms(TargetTask):
         goal: GoalFactory = Position,
         reward: RewardFactory = Dense,
     ) -> None:
-        require_whole("toy/rooms", 5, size=size)
+        require_whole("toy/rooms", 5, _LARGEST_SIZE, size=size)
         if size % 2 == 0:
             raise UserError(f"size of toy/rooms must be odd, so that the walls meet in a cell; found {size}.")
         self.size = size

@@ -19,6 +19,7 @@ _SPEED = 0.25  # length units per step at full speed
 _MOMENTUM = 0.5  # share of the velocity that survives a step
 _REACH = 0.35  # closer to the target than this is there
 _BODY = 0.5  # two agents closer than this push each other apart
+_MOST_AGENTS = 1000  # everybody sees everybody, so memory grows with the square
 
 
 class SwarmState(NamedTuple):
@@ -45,7 +46,7 @@ class Swarm(TargetTask):
         goal: GoalFactory = Position,
         reward: RewardFactory = Dense,
     ) -> None:
-        require_whole("toy/swarm", 2, num_agents=num_agents)
+        require_whole("toy/swarm", 2, _MOST_AGENTS, num_agents=num_agents)
         self.extent = _EXTENT
         self.longest_path = 2.0**0.5 * _EXTENT
         super().__init__(
@@ -96,7 +97,8 @@ class Swarm(TargetTask):
 
     def _view(self, state: SwarmState, reward: jax.Array) -> TimeStep:
         agents = self.spec.num_agents
-        others = jnp.array([[j for j in range(agents) if j != i] for i in range(agents)])
+        column, row = jnp.arange(agents - 1)[None, :], jnp.arange(agents)[:, None]
+        others = jnp.where(column < row, column, column + 1)  # [N, N-1], everybody but oneself
         gaps = (state.position[others] - state.position[:, None]) / _EXTENT  # [N, N-1, 2]
         parked = state.arrived[others][..., None].astype(jnp.float32)
         obs = jnp.concatenate(

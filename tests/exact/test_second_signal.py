@@ -1,0 +1,46 @@
+"""A second Ctrl-C ends a command while the device computes, when Python hears no signal."""
+
+import signal
+import subprocess
+import sys
+import time
+
+ENDLESS = """
+import goalward as gw
+import jax.numpy as jnp
+
+
+class Endless(gw.GoalEnv):
+    spec = gw.EnvSpec(name="endless", obs_dim=1, goal_dim=1, action_space=gw.Discrete(2), max_steps=2**31 - 1)
+
+    def reset(self, key):
+        return self.show(jnp.zeros((1, 1)))
+
+    def step(self, key, state, action):
+        return self.show(state)
+
+    def show(self, state):
+        never = jnp.bool_(False)
+        return state, gw.TimeStep(obs=state, achieved=state, goal=state + 1.0, terminated=never, success=never)
+"""
+
+
+def test_it_ends_an_evaluation_that_would_take_hours(tmp_path, environment):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    command = [sys.executable, "-m", "goalward", "train", "endless:Endless", "--preset", "quick", "--out", "run"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, **pipes) as process:
+        try:
+            for line in process.stdout:
+                if "Compiling evaluation" in line:
+                    break
+            time.sleep(3)  # by then it is compiled and runs
+            for number in (signal.SIGINT, signal.SIGTERM):
+                process.send_signal(number)
+                time.sleep(0.5)
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+
+    assert process.returncode == 130
+    assert errors == ("goalward: Left at once; a run can go on from its last checkpoint: goalward train --resume RUN\n")
