@@ -13,12 +13,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from goalward.algos.cdqn import CDQN
     from goalward.algos.cppo import CPPO
+    from goalward.algos.csac import CSAC, ICSAC
+    from goalward.algos.ppo import PPO
     from goalward.envs.base import Box, Discrete, EnvSpec, GoalEnv, TimeStep
     from goalward.envs.check import check_env
     from goalward.envs.registry import make
     from goalward.errors import GoalwardError, UserError
-    from goalward.nets.mlp import Networks
+    from goalward.nets.mlp import ActorCritic, Networks
     from goalward.run.load import load
     from goalward.run.loop import Run
     from goalward.run.train import resume, train
@@ -27,7 +30,11 @@ __version__ = "0.1.0"
 
 # Public names are imported on first use, so that `goalward --help` does not wait for jax.
 _HOMES = {
+    "CDQN": "algos.cdqn",
     "CPPO": "algos.cppo",
+    "CSAC": "algos.csac",
+    "ICSAC": "algos.csac",
+    "PPO": "algos.ppo",
     "Box": "envs.base",
     "Discrete": "envs.base",
     "EnvSpec": "envs.base",
@@ -37,6 +44,7 @@ _HOMES = {
     "make": "envs.registry",
     "GoalwardError": "errors",
     "UserError": "errors",
+    "ActorCritic": "nets.mlp",
     "Networks": "nets.mlp",
     "load": "run.load",
     "Run": "run.loop",
@@ -45,7 +53,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "CDQN",
     "CPPO",
+    "CSAC",
+    "ICSAC",
+    "PPO",
+    "ActorCritic",
     "Box",
     "Discrete",
     "EnvSpec",

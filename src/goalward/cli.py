@@ -239,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", nargs="?", help="a task's name, or module:factory for your own (default: toy/rooms)")
-    parser.add_argument("--algo", help="algorithm (default: cppo)")
+    parser.add_argument("--algo", help="cppo, ppo, csac, icsac or cdqn (default: cppo)")
     parser.add_argument("--seeds", type=int, help="independent runs, trained side by side in one program")
     parser.add_argument("--first-seed", type=int, metavar="K", help="number of the first seed (default: 0)")
     parser.add_argument(
@@ -249,7 +249,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--preset",
-        help="default, quick, paper-literal, tuned, or a .toml file (default: tuned if there is one)",
+        help="default, quick, paper-literal, tuned, published or a .toml file (default: tuned, published or default)",
     )
     parser.add_argument("--goal", help="one of the task's goals")
     parser.add_argument("--reward", help="one of the task's rewards, for methods that use one")

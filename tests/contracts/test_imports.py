@@ -64,7 +64,7 @@ LAYERS = {
     "rewards": set(),
     "envs": {"goals", "rewards"},
     "nets": {"envs"},
-    "data": {"envs"},
+    "data": {"envs", "losses"},
     "algos": {"data", "nets", "losses", "envs"},
     "evaluate": {"data", "envs"},
 }

@@ -109,3 +109,22 @@ class Corridor:
         achieved = jax.nn.one_hot(state.cell, self.NUM_CELLS)[None]
         goal = jax.nn.one_hot(state.target, self.NUM_CELLS)[None]
         return TimeStep(obs=achieved, achieved=achieved, goal=goal, terminated=there, success=there)
+
+
+class Paid:
+    """Any probe, with a reward for winning."""
+
+    def __init__(self, env):
+        self.env = env
+        self.spec = env.spec
+
+    def reset(self, key):
+        state, step = self.env.reset(key)
+        return state, self._pay(step)
+
+    def step(self, key, state, action):
+        state, step = self.env.step(key, state, action)
+        return state, self._pay(step)
+
+    def _pay(self, step):
+        return step._replace(reward=jnp.full(self.spec.num_agents, step.success.astype(jnp.float32)))

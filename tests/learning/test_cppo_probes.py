@@ -6,21 +6,22 @@ import pytest
 from probes import Aim, Choice, Corridor
 
 import goalward as gw
+from goalward.algos.contrastive import ContrastiveConfig
 
 NUM_ITERATIONS = 100
 NUM_COUNTED = 10  # iterations at the end whose episodes count: 2560 steps of each seed
 
 
-def learned_win_rates(env, *, num_seeds=3, **settings):
+def learned_win_rates(env, method=gw.CPPO, *, num_seeds=3, **settings):
     """Returns [num_seeds], the win rates of the policy at the end of training, all seeds in one program."""
-    config = gw.CPPO(
+    config = method(
         num_envs=32,
         rollout_length=8,
         batch_size=64,
         hidden_sizes=(32,),
-        repr_dim=8,
         actor_lr=2e-3,
         critic_lr=3e-3,
+        **({"repr_dim": 8} if issubclass(method, ContrastiveConfig) else {}),
         **settings,
     )
     learner = config.bind(env, NUM_ITERATIONS)
@@ -36,7 +37,7 @@ def learned_win_rates(env, *, num_seeds=3, **settings):
     # These programs run for a second and would compile for ten with all optimisations.
     train = jax.jit(jax.vmap(one_seed))
     win_rates = np.asarray(train(jax.random.split(jax.random.key(0), num_seeds)))
-    print(f"{env.spec.name}, {env.spec.num_agents} agents, {settings}: {win_rates.round(3)}")
+    print(f"{method.name} on {env.spec.name}, {env.spec.num_agents} agents, {settings}: {win_rates.round(3)}")
     return win_rates
 
 

@@ -1,4 +1,4 @@
-"""What every algorithm offers, and the table of their names.
+"""What every algorithm offers, and the table of what there is.
 
 A frozen dataclass named after the algorithm holds its settings; `bind` turns it into a `Learner` for one environment.
 A learner is pure: `init` and `iterate` carry everything in a state, so seeds are a `vmap` and iterations a loop, both
@@ -7,21 +7,48 @@ applied outside.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import jax
-import optax
 
 from goalward.algos.settings import check_fields
-from goalward.envs.base import EnvSpec, GoalEnv
-from goalward.errors import unknown_name
+from goalward.envs.base import Discrete, EnvSpec, GoalEnv
+from goalward.errors import UserError, unknown_name
 
 Metrics = dict[str, jax.Array]
 
-# Name -> "module:class"; imported on first use, so that listing the names costs nothing.
-ALGORITHMS: dict[str, str] = {"cppo": "goalward.algos.cppo:CPPO"}
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table of algorithms (the paper's Table 1)."""
+
+    settings: str  # "module:class", imported on first use, so that listing the names costs nothing
+    actions: tuple[str, ...]  # "discrete", "continuous"
+    teams: bool  # whether it trains several agents
+
+    def fits(self, spec: EnvSpec) -> bool:
+        """Returns whether the algorithm can be trained on an environment."""
+        return kind_of_actions(spec) in self.actions and (self.teams or spec.num_agents == 1)
+
+    def __str__(self) -> str:
+        return f"{' or '.join(self.actions)} actions of one agent{' or a team' if self.teams else ''}"
+
+
+ALGORITHMS: dict[str, Method] = {
+    "cppo": Method("goalward.algos.cppo:CPPO", ("discrete", "continuous"), teams=True),
+    "ppo": Method("goalward.algos.ppo:PPO", ("discrete", "continuous"), teams=True),
+    "csac": Method("goalward.algos.csac:CSAC", ("continuous",), teams=True),
+    "icsac": Method("goalward.algos.csac:ICSAC", ("discrete",), teams=True),
+    "cdqn": Method("goalward.algos.cdqn:CDQN", ("discrete",), teams=False),
+}
+
+
+def kind_of_actions(spec: EnvSpec) -> str:
+    """Returns "discrete" or "continuous"."""
+    return "discrete" if isinstance(spec.action_space, Discrete) else "continuous"
 
 
 class Learner(Protocol):
@@ -29,6 +56,7 @@ class Learner(Protocol):
 
     env: GoalEnv
     steps_per_iteration: int  # environment steps that one call of `iterate` takes
+    replay_bytes: int  # memory that the replay of one seed takes; 0 if there is none
 
     def init(self, key: jax.Array) -> Any:
         """Returns the state before training: its `params`, which are all that `act` reads, and all else it needs."""
@@ -69,15 +97,27 @@ class AlgorithmConfig:
     @property
     def has_modules(self) -> bool:
         """Whether networks were passed as modules, which are no part of the saved settings."""
-        return False
+        return getattr(self, "networks", None) is not None
 
     def with_modules_of(self, other: Any) -> Self:
         """Returns these settings with the modules of others."""
-        del other
-        return self
+        modules: dict[str, Any] = {"networks": other.networks}
+        return dataclasses.replace(self, **modules)
+
+    def check_fit(self, spec: EnvSpec) -> None:
+        """Raises `UserError` if the algorithm does not exist for this kind of environment."""
+        method = ALGORITHMS[self.name]
+        if method.fits(spec):
+            return
+        agents = "one agent" if spec.num_agents == 1 else f"{spec.num_agents} agents"
+        fitting = [name for name, other in ALGORITHMS.items() if other.fits(spec)]
+        raise UserError(
+            f"{self.name} trains {method}; {spec.name} has {kind_of_actions(spec)} actions of {agents}. "
+            f"Methods that fit: {', '.join(fitting)}."
+        )
 
     def resolve(self, spec: EnvSpec) -> Self:
-        """Returns the settings with every value that depends on the environment filled in."""
+        """Returns the settings with every value that the environment decides filled in; raises if it does not fit."""
         raise NotImplementedError
 
     def steps_per_iteration(self) -> int:
@@ -97,21 +137,6 @@ def algorithm_class(name: str) -> type[AlgorithmConfig]:
     """Returns the settings class of a named algorithm."""
     if name not in ALGORITHMS:
         raise unknown_name("algorithm", name, ALGORITHMS)
-    module, _, attribute = ALGORITHMS[name].partition(":")
+    module, _, attribute = ALGORITHMS[name].settings.partition(":")
     found: type[AlgorithmConfig] = getattr(importlib.import_module(module), attribute)
     return found
-
-
-Schedule = Literal["cosine", "linear", "constant"]
-
-
-def make_optimizer(
-    *, learning_rate: float, end: float, schedule: Schedule, num_steps: int, max_grad_norm: float, epsilon: float
-) -> optax.GradientTransformation:
-    """Returns Adam behind global-norm clipping, its rate falling from `learning_rate` to `end`."""
-    rate: Any = learning_rate
-    if schedule == "cosine":
-        rate = optax.cosine_decay_schedule(learning_rate, num_steps, alpha=end / learning_rate)
-    elif schedule == "linear":
-        rate = optax.linear_schedule(learning_rate, end, num_steps)
-    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(rate, eps=epsilon))

@@ -1,78 +1,49 @@
-"""Settings that every method has which learns from fresh rollouts and updates its policy as PPO does."""
+"""What PPO and CPPO share: fresh rollouts, and PPO's clipped update of the policy. They differ in who judges actions.
+
+Axes: T time, E environments, N agents, B environment steps in a minibatch.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import optax
+from flax import struct
 
-from goalward.algos.base import AlgorithmConfig, Schedule, make_optimizer
-from goalward.algos.settings import Count, Fraction, NonNegative, Positive, Range
-from goalward.envs.base import Discrete, EnvSpec
+from goalward.algos.base import Metrics
+from goalward.algos.common import CommonConfig, Params
+from goalward.algos.settings import Count, Fraction, NonNegative, Positive
+from goalward.data.rollout import LookFn, Rollout, Worlds, collect, open_worlds, rollout_metrics
+from goalward.envs.base import Discrete, EnvSpec, GoalEnv
 from goalward.errors import UserError
-from goalward.nets.mlp import Activation, Precision
-
-MAX_STEPS_PER_ITERATION = 2**31 - 1  # what the indices of a minibatch can hold
+from goalward.losses.contrastive import masked_mean
+from goalward.losses.policy import clipped_surrogate, normalise_advantage
+from goalward.nets.actor import Actor
+from goalward.nets.heads import Head
+from goalward.nets.mlp import apply
+from goalward.nets.normalise import RunningStats, init_stats, update_stats
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(AlgorithmConfig):
-    """Scale, policy, optimisation and networks; the defaults are the paper's, or ours where it is silent."""
+class OnPolicyConfig(CommonConfig):
+    """The defaults are the paper's, or ours where it is silent."""
 
-    # Scale
-    num_envs: Count = 512  # environments that run in parallel, per seed
-    rollout_length: Count = 128  # steps per environment and iteration
-    batch_size: Annotated[int, Range(low=2)] = 256  # environment steps, with all their agents, per gradient step
     num_epochs: Count = 1  # passes over a rollout
-
-    # Policy
     clip: Fraction = 0.2  # range of the probability ratio, 1 - clip to 1 + clip
     entropy_coef: NonNegative | None = None  # weight of the entropy bonus; None: 0.01 discrete, 0.001 continuous
     norm_adv: bool = True  # normalise advantages per minibatch
     adv_std_floor: Positive = 0.01  # smallest standard deviation that advantages are divided by
-    mask_inactive: bool = True  # leave agents whose action does not matter out of the losses
-    min_log_std: float = -5.0  # bounds of the Gaussian's log-standard deviation
-    max_log_std: float = 1.0
-    initial_log_std: float = 0.0
-
-    # Optimisation
-    actor_lr: Positive = 2.5e-4  # learning rate of the policy
-    critic_lr: Positive = 2.5e-4  # learning rate of the critic
-    lr_schedule: Schedule = "cosine"
-    lr_end: NonNegative = 1e-7  # learning rate at the end of training, unless constant
-    max_grad_norm: Positive = 0.5  # global norm that gradients are clipped to
-    adam_epsilon: Positive = 1e-5
-
-    # Networks
-    hidden_sizes: tuple[int, ...] = (512, 512, 512, 512)  # widths of the hidden layers, all networks
-    activation: Activation = "swish"
-    use_layer_norm: bool = True
-    policy_last_scale: NonNegative = 0.01  # scale of the policy's last layer at the start: nearly uniform
-    agent_id: bool = True  # append a one-hot of the agent's index to the observation of a team
-    norm_obs: bool = False  # normalise observations by running statistics
-    precision: Precision = "float32"  # type that layers compute in; parameters stay in float32
 
     def validate(self) -> None:
         """Raises `UserError` for values that do not go together."""
-        if self.lr_schedule != "constant" and self.lr_end > min(self.actor_lr, self.critic_lr):
-            raise UserError(
-                f"lr_end must not exceed actor_lr {self.actor_lr} and critic_lr {self.critic_lr}; found {self.lr_end}."
-            )
-        if any(size < 1 for size in self.hidden_sizes):
-            raise UserError(f"hidden_sizes must all be at least 1; found {self.hidden_sizes}.")
-        if not self.min_log_std < self.initial_log_std < self.max_log_std:
-            raise UserError(
-                f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}; "
-                f"found {self.initial_log_std}."
-            )
+        super().validate()
         steps = self.steps_per_iteration()
-        if steps > MAX_STEPS_PER_ITERATION:
-            raise UserError(
-                f"num_envs x rollout_length must be at most 2^31 - 1 = {MAX_STEPS_PER_ITERATION} environment steps; "
-                f"found {self.num_envs} x {self.rollout_length} = {steps}."
-            )
         if steps % self.batch_size:
             small = [size for size in range(1, math.isqrt(steps) + 1) if steps % size == 0]
             fitting = {size for divisor in small for size in (divisor, steps // divisor)} - {1}
@@ -88,21 +59,143 @@ class OnPolicyConfig(AlgorithmConfig):
             return self
         return replace(self, entropy_coef=0.01 if isinstance(spec.action_space, Discrete) else 0.001)
 
-    def steps_per_iteration(self) -> int:
-        """Returns the environment steps of one iteration."""
-        return self.num_envs * self.rollout_length
-
     def gradient_steps_per_iteration(self) -> int:
         """Returns the number of minibatches of one iteration, over all epochs."""
         return self.num_epochs * (self.steps_per_iteration() // self.batch_size)
 
-    def optimizer(self, learning_rate: float, num_iterations: int) -> optax.GradientTransformation:
-        """Returns Adam behind gradient clipping, its rate at its end after `num_iterations`."""
-        return make_optimizer(
-            learning_rate=learning_rate,
-            end=self.lr_end,
-            schedule=self.lr_schedule,
-            num_steps=num_iterations * self.gradient_steps_per_iteration(),
-            max_grad_norm=self.max_grad_norm,
-            epsilon=self.adam_epsilon,
+
+ConfigT = TypeVar("ConfigT", bound=OnPolicyConfig)
+
+
+class State(struct.PyTreeNode):
+    """Everything that training carries from one iteration to the next."""
+
+    params: Params
+    policy_opt: optax.OptState
+    critic_opt: optax.OptState
+    worlds: Worlds  # E environments
+    key: jax.Array
+
+
+class Steps(NamedTuple):
+    """A rollout as rows of environment steps, as the policy's update reads it; [T*E, ...] or a minibatch [B, ...]."""
+
+    obs: jax.Array  # [B, N, D'], normalised and with the agent's identity
+    goal: jax.Array  # [B, N, G], g*
+    action_mask: jax.Array  # [B, N, A]
+    active: jax.Array  # [B, N]
+    policy_outputs: jax.Array  # [B, N, P], of the policy that acted
+    action: jax.Array  # [B, N] or [B, N, A]
+
+
+class OnPolicyLearner(Generic[ConfigT]):
+    """The common half of the learners: acting, rows of a rollout, and the policy's update."""
+
+    replay_bytes = 0
+
+    def __init__(
+        self, config: ConfigT, env: GoalEnv, num_iterations: int, policy_network: nn.Module, head: Head
+    ) -> None:
+        self.config = config
+        self._policy_network = policy_network
+        self.env = env
+        self.head = head
+        self.steps_per_iteration = config.steps_per_iteration()
+        self.num_batches = self.steps_per_iteration // config.batch_size
+        self.actor = Actor(env.spec, policy_network, head, norm_obs=config.norm_obs, agent_id=config.agent_id)
+        self.policy_optimizer = config.optimizer(config.actor_lr, num_iterations)
+
+    def begin(self, key: jax.Array) -> tuple[Worlds, RunningStats, jax.Array]:
+        """Returns the environments, observation statistics, and what the networks see of the first states."""
+        worlds = open_worlds(self.env, key, self.config.num_envs)
+        obs_stats = init_stats(self.env.spec.obs_dim)
+        return worlds, obs_stats, self.actor.observe(obs_stats, worlds.episodes.step.obs)
+
+    def collect(self, state: State, key: jax.Array, look: LookFn | None = None) -> tuple[Worlds, Rollout]:
+        """Returns the environments and a rollout of the current policy (Algorithm 1, line 3)."""
+        act = self.actor.act_fn(state.params.policy, state.params.obs_stats)
+        return collect(self.env, act, key, state.worlds, self.config.rollout_length, look=look)
+
+    def steps_of(self, params: Params, rollout: Rollout) -> Steps:
+        """Returns the rollout as rows."""
+        steps = Steps(
+            obs=self.actor.observe(params.obs_stats, rollout.obs),
+            goal=rollout.goal,
+            action_mask=rollout.action_mask,
+            active=rollout.active if self.config.mask_inactive else jnp.ones_like(rollout.active),
+            policy_outputs=rollout.policy_outputs,
+            action=rollout.action,
         )
+        return as_rows(steps)
+
+    def each_minibatch(
+        self, step: Callable[[State, Any, jax.Array], tuple[State, Metrics]], state: State, rows: Any, key: jax.Array
+    ) -> tuple[State, Metrics]:
+        """Returns the state after `step(state, minibatch, key)` on all rows, in random order, and mean metrics."""
+        key, key_steps = jax.random.split(key)
+
+        def one_batch(state: State, drawn: tuple[jax.Array, jax.Array]) -> tuple[State, Metrics]:
+            chosen, key = drawn
+            return step(state, jax.tree.map(lambda x: x[chosen], rows), key)
+
+        keys = jax.random.split(key_steps, self.num_batches)
+        state, metrics = jax.lax.scan(one_batch, state, (self.minibatches(key), keys))
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def policy_step(self, state: State, batch: Steps, adv: jax.Array, key: jax.Array) -> tuple[State, Metrics]:
+        """Returns the state after one step of PPO's clipped update (equation 4) on a minibatch."""
+
+        def loss_fn(policy: Any, adv: jax.Array) -> tuple[jax.Array, Metrics]:
+            outputs = apply(self._policy_network, policy, batch.obs, batch.goal)
+            log_prob = self.head.log_prob(outputs, batch.action_mask, batch.action)
+            old_log_prob = self.head.log_prob(batch.policy_outputs, batch.action_mask, batch.action)
+            if self.config.norm_adv:
+                adv = normalise_advantage(adv, batch.active, self.config.adv_std_floor)
+            loss, stats = clipped_surrogate(log_prob, old_log_prob, adv, batch.active, self.config.clip)
+            entropy = masked_mean(self.head.entropy(key, outputs, batch.action_mask), batch.active)
+            metrics = {"policy/loss": loss, "policy/entropy": entropy}
+            metrics |= {f"policy/{k}": v for k, v in stats._asdict().items()}
+            return loss - (self.config.entropy_coef or 0.0) * entropy, metrics
+
+        policy = state.params.policy
+        grads, metrics = jax.grad(loss_fn, has_aux=True)(policy, adv)
+        updates, policy_opt = self.policy_optimizer.update(grads, state.policy_opt, policy)
+        params = state.params._replace(policy=optax.apply_updates(policy, updates))
+        metrics["policy/grad_norm"] = optax.tree.norm(grads)
+        return state.replace(params=params, policy_opt=policy_opt), metrics
+
+    def finish(
+        self, state: State, rollout: Rollout, worlds: Worlds, key: jax.Array, metrics: Metrics
+    ) -> tuple[State, Metrics]:
+        """Returns the state and the metrics at the end of an iteration; `metrics` are means over epochs, or lists."""
+        if self.config.norm_obs:
+            obs_stats = update_stats(state.params.obs_stats, rollout.obs)
+            state = state.replace(params=state.params._replace(obs_stats=obs_stats))
+        # Of the parameters as they are now: a last update that blew up shows here and not one iteration later.
+        norms = {
+            "policy/param_norm": optax.tree.norm(state.params.policy),
+            "critic/param_norm": optax.tree.norm(state.params.critic),
+        }
+        metrics = jax.tree.map(jnp.mean, metrics) | norms | rollout_metrics(rollout, worlds)
+        return state.replace(worlds=worlds, key=key), metrics
+
+    def act(
+        self,
+        params: Params,
+        obs: jax.Array,
+        goal: jax.Array,
+        mask: jax.Array | None = None,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Returns actions for obs [..., N, D] and goal [..., N, G]: sampled with a key, greedy without one."""
+        outputs = self.actor.outputs(params.policy, params.obs_stats, obs, goal)
+        return self.actor.act(outputs, mask, key)
+
+    def minibatches(self, key: jax.Array) -> jax.Array:
+        """Returns [number of batches, B], every row of the rollout once, in random order."""
+        return jax.random.permutation(key, self.steps_per_iteration).reshape(self.num_batches, -1)
+
+
+def as_rows(tree: Any) -> Any:
+    """Returns arrays [T, E, ...] as [T*E, ...]."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)

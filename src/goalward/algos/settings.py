@@ -39,6 +39,7 @@ Count = Annotated[int, Range(low=1)]
 CountOrZero = Annotated[int, Range(low=0)]
 Positive = Annotated[float, Range(low=0, is_open=True)]
 NonNegative = Annotated[float, Range(low=0)]
+Share = Annotated[float, Range(low=0, high=1)]
 Fraction = Annotated[float, Range(low=0, high=1, is_open=True)]
 
 

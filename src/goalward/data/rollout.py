@@ -6,16 +6,19 @@ Axes are [T, E, N, ...]: time, environments, agents.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from goalward.data.starts import Starts, first_starts, refill, take_starts
-from goalward.envs.base import Episode, GoalEnv, advance_episode, is_over, start_episode, won_share
+from goalward.envs.base import Episode, GoalEnv, TimeStep, advance_episode, is_over, start_episode, won_share
 
 # (key, obs [E,N,D], goal [E,N,G], mask [E,N,A]) -> (policy outputs, stored action, action for the environment)
 ActFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
+
+# What a method wants to know of the states [E, ...] that steps lead to, while they can still be seen.
+LookFn = Callable[[TimeStep], Any]
 
 
 class Rollout(NamedTuple):
@@ -32,6 +35,7 @@ class Rollout(NamedTuple):
     terminated: jax.Array  # [T, E]
     truncated: jax.Array  # [T, E]
     success: jax.Array  # [T, E] float32, the share of the task that is solved; counts where an episode ended
+    seen: Any = None  # [T, E, ...], what `look` made of the states after the steps, before any reset
 
     @property
     def done(self) -> jax.Array:
@@ -63,7 +67,9 @@ def advance_episodes(env: GoalEnv, key: jax.Array, episodes: Episode, actions: j
     return jax.vmap(lambda k, e, a: advance_episode(env, k, e, a))(keys, episodes, actions)
 
 
-def collect(env: GoalEnv, act: ActFn, key: jax.Array, worlds: Worlds, num_steps: int) -> tuple[Worlds, Rollout]:
+def collect(
+    env: GoalEnv, act: ActFn, key: jax.Array, worlds: Worlds, num_steps: int, *, look: LookFn | None = None
+) -> tuple[Worlds, Rollout]:
     """Returns the environments after `num_steps` steps, and all that happened."""
 
     def one_step(worlds: Worlds, key: jax.Array) -> tuple[Worlds, Rollout]:
@@ -85,6 +91,7 @@ def collect(env: GoalEnv, act: ActFn, key: jax.Array, worlds: Worlds, num_steps:
             terminated=after.terminated,
             truncated=after.truncated,
             success=jax.vmap(won_share)(after),
+            seen=None if look is None else look(after),
         )
         over = is_over(after)
         starts, fresh = take_starts(refill(env, starts), over)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from goalward.data.seeds import any_seed
 from goalward.envs.base import Episode, GoalEnv, start_episode
 
 
@@ -59,21 +60,6 @@ def refill(env: GoalEnv, starts: Starts) -> Starts:
 
     runs_low = starts.num_drawn - starts.num_used < num_envs
     return jax.lax.cond(any_seed(runs_low), draw_more, lambda starts: starts, starts)
-
-
-@jax.custom_batching.custom_vmap
-def any_seed(flag: jax.Array) -> jax.Array:
-    """Returns `flag`; under `vmap`, whether it is set anywhere in the batch, as one value for all.
-
-    A condition that differs along a batch turns `cond` into a selection that computes both branches; this one does not.
-    """
-    return flag
-
-
-@any_seed.def_vmap
-def _any_in_batch(axis_size: int, in_batched: list[bool], flag: jax.Array) -> tuple[jax.Array, bool]:
-    del axis_size, in_batched
-    return any_seed(jnp.any(flag)), False
 
 
 def _draw(env: GoalEnv, key: jax.Array, numbers: jax.Array) -> Episode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -36,6 +37,20 @@ class Actor:
     def outputs(self, params: Any, obs_stats: RunningStats, obs: jax.Array, goal: jax.Array) -> jax.Array:
         """Returns [..., N, P], the network's outputs for raw observations [..., N, D] and goals [..., N, G]."""
         return apply(self._network, params, self.observe(obs_stats, obs), goal)
+
+    def act_fn(
+        self, params: Any, obs_stats: RunningStats
+    ) -> Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]:
+        """Returns how to act in a rollout: (key, obs, goal, mask) -> (outputs, sample, what the environment gets)."""
+
+        def act(
+            key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array
+        ) -> tuple[jax.Array, jax.Array, jax.Array]:
+            outputs = self.outputs(params, obs_stats, obs, goal)
+            action = self._head.sample(key, outputs, mask)
+            return outputs, action, self._head.to_env(action)
+
+        return act
 
     def act(self, outputs: jax.Array, mask: jax.Array | None, key: jax.Array | None) -> jax.Array:
         """Returns actions for the environment: sampled with a key, the most probable ones without."""

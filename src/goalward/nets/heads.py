@@ -48,6 +48,15 @@ class Head(Protocol):
         """
         ...
 
+    def relaxed(
+        self, key: jax.Array, outputs: jax.Array, mask: jax.Array, temperature: float | jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns features [..., A] of one action per row, and an estimate [...] of E[log pi]; both have gradients.
+
+        `temperature` is that of the relaxation where actions are discrete; continuous ones need none.
+        """
+        ...
+
     def features(self, action: jax.Array) -> jax.Array:
         """Returns [..., A] float32, the action as the critic sees it."""
         ...
@@ -95,6 +104,20 @@ class CategoricalHead:
         probs = jnp.moveaxis(jnp.exp(self.log_probs(outputs, mask)), -1, 0)
         index = jnp.arange(self.num_actions, dtype=jnp.int32).reshape((-1,) + (1,) * (probs.ndim - 1))
         return jnp.broadcast_to(index, probs.shape), probs
+
+    def relaxed(
+        self, key: jax.Array, outputs: jax.Array, mask: jax.Array, temperature: float | jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `Head.relaxed`; straight-through Gumbel-softmax, and the exact negated entropy.
+
+        The features are the one-hot of a sample, their gradient that of a softmax over the perturbed logits. Forbidden
+        actions have probability zero in both.
+        """
+        log_probs = self.log_probs(outputs, mask)
+        noisy = jnp.where(mask, log_probs + jax.random.gumbel(key, log_probs.shape), _FORBIDDEN)
+        hard = self.features(jnp.argmax(noisy, axis=-1))
+        soft = jax.nn.softmax(noisy / temperature, axis=-1)
+        return hard + soft - jax.lax.stop_gradient(soft), -self.entropy(key, outputs, mask)
 
     def features(self, action: jax.Array) -> jax.Array:
         """See `Head.features`; one-hot."""
@@ -162,6 +185,14 @@ class TanhGaussianHead:
         repeated = jnp.broadcast_to(outputs, (num_samples, *outputs.shape))
         actions = self.sample(key, repeated, mask)
         return actions, jnp.full(actions.shape[:-1], 1.0 / num_samples, jnp.float32)
+
+    def relaxed(
+        self, key: jax.Array, outputs: jax.Array, mask: jax.Array, temperature: float | jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `Head.relaxed`; a draw as a function of mean and spread, and its log-probability."""
+        del temperature
+        action = self.sample(key, outputs, mask)
+        return self.features(action), self.log_prob(outputs, mask, action)
 
     def features(self, action: jax.Array) -> jax.Array:
         """See `Head.features`; in [-1, 1]."""

@@ -1,10 +1,10 @@
-"""The three networks of CPPO as multilayer perceptrons, and the interface for a user's own."""
+"""Networks as multilayer perceptrons, and the interface for a user's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -64,7 +64,7 @@ class Joint(nn.Module):
 
 @dataclass(frozen=True)
 class Networks:
-    """The three networks of CPPO; any Flax modules with these calls can take their place.
+    """The three networks of the contrastive methods; any Flax modules with these calls can take their place.
 
     Observations arrive normalised (if that is switched on) and with the agent's identity appended (teams).
     A discrete action arrives at `phi` as a one-hot vector, a continuous one scaled to [-1, 1].
@@ -75,6 +75,14 @@ class Networks:
     psi: nn.Module  # (goal [..., G]) -> [..., Z]
 
 
+@dataclass(frozen=True)
+class ActorCritic:
+    """The two networks of PPO; any Flax modules with these calls can take their place, as for `Networks`."""
+
+    policy: nn.Module  # (obs [..., D], goal [..., G]) -> [..., A] logits, or [..., 2A] means and raw log-stds
+    value: nn.Module  # (obs [..., D], goal [..., G]) -> [..., 1]
+
+
 def apply(module: nn.Module, params: Any, *inputs: jax.Array) -> jax.Array:
     """Returns the module's output; Flax leaves its type open."""
     outputs: Any = module.apply(params, *inputs)
@@ -83,13 +91,24 @@ def apply(module: nn.Module, params: Any, *inputs: jax.Array) -> jax.Array:
 
 def check_networks(networks: Networks, obs: jax.Array, goal: jax.Array, action: jax.Array, num_outputs: int) -> None:
     """Raises `UserError` if modules do not return what is read from them; broadcasting would hide it."""
-    rows = obs.shape[:-1]
-    policy = _output_shape("policy", networks.policy, obs, goal)
+    _check_policy(networks.policy, obs, goal, num_outputs)
     phi, psi = _output_shape("phi", networks.phi, obs, action), _output_shape("psi", networks.psi, goal)
-    if policy != (*rows, num_outputs):
-        raise UserError(f"The policy network must return {num_outputs} numbers per agent; found the shape {policy}.")
-    if phi != psi or phi[:-1] != rows:
+    if phi != psi or phi[:-1] != obs.shape[:-1]:
         raise UserError(f"phi and psi must return one representation per agent of one size; found {phi} and {psi}.")
+
+
+def check_actor_critic(networks: ActorCritic, obs: jax.Array, goal: jax.Array, num_outputs: int) -> None:
+    """Raises `UserError` if modules do not return what is read from them; broadcasting would hide it."""
+    _check_policy(networks.policy, obs, goal, num_outputs)
+    value = _output_shape("value", networks.value, obs, goal)
+    if value != (*obs.shape[:-1], 1):
+        raise UserError(f"The value network must return 1 number per agent; found the shape {value}.")
+
+
+def _check_policy(module: nn.Module, obs: jax.Array, goal: jax.Array, num_outputs: int) -> None:
+    policy = _output_shape("policy", module, obs, goal)
+    if policy != (*obs.shape[:-1], num_outputs):
+        raise UserError(f"The policy network must return {num_outputs} numbers per agent; found the shape {policy}.")
 
 
 def _output_shape(name: str, module: Any, *inputs: jax.Array) -> tuple[int, ...]:
@@ -119,30 +138,35 @@ def _output_shape(name: str, module: Any, *inputs: jax.Array) -> tuple[int, ...]
     return tuple(output.shape)
 
 
-def make_networks(
-    *,
-    hidden_sizes: Sequence[int],
-    activation: Activation,
-    use_layer_norm: bool,
-    repr_dim: int,
-    num_policy_outputs: int,
-    policy_last_scale: float,
-    precision: Precision,
-) -> Networks:
-    """Returns the paper's networks: the same torso three times."""
+class Torso(NamedTuple):
+    """What all networks of a method have in common."""
 
-    def mlp(num_outputs: int, last_scale: float = 1.0) -> MLP:
+    hidden_sizes: tuple[int, ...]
+    activation: Activation
+    use_layer_norm: bool
+    dtype: Any  # type that the layers compute in
+
+    def mlp(self, num_outputs: int, last_scale: float = 1.0) -> MLP:
+        """Returns a network with these hidden layers."""
         return MLP(
-            hidden_sizes=tuple(hidden_sizes),
+            hidden_sizes=self.hidden_sizes,
             num_outputs=num_outputs,
-            activation=activation,
-            use_layer_norm=use_layer_norm,
+            activation=self.activation,
+            use_layer_norm=self.use_layer_norm,
             last_scale=last_scale,
-            dtype=PRECISIONS[precision],
+            dtype=self.dtype,
         )
 
+
+def make_networks(torso: Torso, *, repr_dim: int, num_policy_outputs: int, policy_last_scale: float) -> Networks:
+    """Returns the paper's networks: the same torso three times."""
     return Networks(
-        policy=Joint(mlp(num_policy_outputs, policy_last_scale)),
-        phi=Joint(mlp(repr_dim)),
-        psi=mlp(repr_dim),
+        policy=Joint(torso.mlp(num_policy_outputs, policy_last_scale)),
+        phi=Joint(torso.mlp(repr_dim)),
+        psi=torso.mlp(repr_dim),
     )
+
+
+def make_actor_critic(torso: Torso, *, num_policy_outputs: int, policy_last_scale: float) -> ActorCritic:
+    """Returns the networks of PPO: the same torso twice."""
+    return ActorCritic(policy=Joint(torso.mlp(num_policy_outputs, policy_last_scale)), value=Joint(torso.mlp(1)))

@@ -88,7 +88,7 @@ class Plan:
         if gradient_steps > MAX_GRADIENT_STEPS:
             raise UserError(
                 f"One iteration must take at most {MAX_GRADIENT_STEPS:,} gradient steps, which is what optimisers can "
-                f"count; found {gradient_steps:,}. Use fewer epochs (num_epochs) or a larger batch_size."
+                f"count; found {gradient_steps:,}. Lower num_epochs or replay_ratio, or raise batch_size."
             )
         most = MAX_GRADIENT_STEPS // gradient_steps * one
         if self.run.steps > most:
@@ -172,7 +172,7 @@ def make_plan(
         raise UserError(f"Expected algo to be a name or settings such as goalward.CPPO(clip=0.1); found {algo!r}.")
     name = algo if isinstance(algo, str) else algo.name
     config_class = algorithm_class(name)
-    preset_name, tables = load_preset(preset, task)
+    preset_name, tables = load_preset(preset, task, name)
     run_values = tables["run"]
     if run_values.pop("own_modules", False) and (isinstance(algo, str) or not algo.has_modules):
         raise UserError(
@@ -216,26 +216,31 @@ def _sort_settings(
     return coerce_fields(RunConfig, for_run, "--set"), coerce_fields(config_class, for_algo, "--set"), for_env
 
 
-def load_preset(preset: str | Path | None, task: str) -> tuple[str, dict[str, Any]]:
-    """Returns a preset's name and its tables `run`, `env` and one per algorithm."""
+def load_preset(preset: str | Path | None, task: str, algo: str) -> tuple[str, dict[str, Any]]:
+    """Returns a preset's name and its tables `run`, `env` and one per algorithm.
+
+    Without a name it is the task's own, `tuned`, or the suite's, `published`, whichever speaks of the algorithm first.
+    """
     if not isinstance(preset, str | Path | None):
         raise UserError(f"Expected preset to be a name or a .toml file; found {preset!r}.")
     folder = resources.files("goalward") / "presets"
-    own = folder / f"{task}.toml"
+    bound = {"tuned": folder / f"{task}.toml", "published": folder / "suites" / f"{task.partition('/')[0]}.toml"}
     if preset is None:
-        preset = "tuned" if ":" not in task and _is_file(own) else "default"
+        preset = next(
+            (name for name, path in bound.items() if is_registered(task) and _speaks_of(path, algo)), "default"
+        )
     preset = str(preset)
     if preset.endswith(".toml"):
         path: Any = Path(preset)
         if not _is_file(path):
             raise UserError(f"Expected the preset '{preset}' to be a TOML file; there is none at that path.")
-    elif preset == "tuned":
-        path = own
+    elif preset in bound:
+        path = bound[preset]
         if not _is_file(path):
-            raise UserError(f"Task '{task}' has no tuned preset. Use one of: {', '.join(preset_names())}.")
+            raise UserError(f"Task '{task}' has no {preset} preset. Use one of: {', '.join(preset_names())}.")
     else:
         if preset not in preset_names():
-            raise unknown_name("preset", preset, [*preset_names(), "tuned"])
+            raise unknown_name("preset", preset, [*preset_names(), *bound])
         path = folder / f"{preset}.toml"
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -251,6 +256,10 @@ def load_preset(preset: str | Path | None, task: str) -> tuple[str, dict[str, An
     for key in ("task", "algo", "preset", *foreign):
         run.pop(key, None)
     return preset, tables
+
+
+def _speaks_of(path: Any, algo: str) -> bool:
+    return _is_file(path) and algo in tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _is_file(path: Any) -> bool:

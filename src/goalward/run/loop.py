@@ -139,6 +139,11 @@ class Training:
             f"{plan.algo.steps_per_iteration():,} = {plan.total_steps:,} environment steps per seed "
             f"({run.steps:,} asked for); {len(self.evaluations)} evaluations of {run.eval_episodes:,} episodes."
         )
+        if self.learner.replay_bytes:
+            self.reporter.say(
+                f"Replay: {self.learner.replay_bytes / 1e6:,.0f} MB per seed, "
+                f"{run.seeds * self.learner.replay_bytes / 1e6:,.0f} MB in all."
+            )
         self.reporter.say(f"Run directory: {self.directory.path}")
 
     def _first_or_newest_state(self) -> TrainingState:

@@ -15,7 +15,10 @@ from goalward.data.rollout import start_episodes
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief
 
-_FOR_TRAINING = "seeds or environments (num_envs), shorter rollouts (rollout_length) or smaller networks"
+_FOR_TRAINING = (
+    "seeds or environments (num_envs), shorter rollouts (rollout_length), a shorter replay (replay_size), or "
+    "smaller networks"
+)
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
 
 
@@ -26,6 +29,8 @@ def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> No
     a learner fit together shows here as well.
     """
     state = _num_bytes(jax.eval_shape(learner.init, jax.random.key(0)))
+    replay = num_seeds * learner.replay_bytes
+    _require(replay, "The replay", "remembered steps (replay_size), seeds or environments (num_envs)")
     _require(num_seeds * state, "Training", _FOR_TRAINING)
     require_memory_for_episodes(learner.env, num_seeds, num_episodes)
 
@@ -81,8 +86,9 @@ def memory_explained() -> Iterator[None]:
         if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
             raise
         raise UserError(
-            "The device has too little memory for this; use fewer seeds, environments (num_envs) or evaluation "
-            f"episodes (eval_episodes, --episodes), or smaller networks. {brief(error)}."
+            "The device has too little memory for this; use fewer seeds, environments (num_envs), remembered steps "
+            "(replay_size) or evaluation episodes (eval_episodes, --episodes), or smaller networks. "
+            f"{brief(error)}."
         ) from error
 
 

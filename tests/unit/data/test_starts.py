@@ -7,7 +7,8 @@ import pytest
 
 import goalward as gw
 from goalward.data.rollout import collect, open_worlds
-from goalward.data.starts import any_seed, first_starts, refill, take_starts
+from goalward.data.seeds import any_seed
+from goalward.data.starts import first_starts, refill, take_starts
 from goalward.envs.base import EnvSpec, TimeStep
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")

@@ -11,7 +11,9 @@ import pytest
 
 import goalward as gw
 from goalward.algos.base import Metrics
-from goalward.algos.cppo import CPPOLearner, Encoders, Steps
+from goalward.algos.contrastive import Encoders
+from goalward.algos.cppo import CPPOLearner
+from goalward.algos.on_policy import Steps
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -34,10 +36,10 @@ def discrete():
 
     @jax.jit
     def start(key):
-        key_init, key_collect, key_relabel = jax.random.split(key, 3)
+        key_init, key_collect = jax.random.split(key)
         state = learner.init(key_init)
         _, rollout = learner.collect(state, key_collect)
-        return state.params.encoders, rollout, learner.relabel(state.params, rollout, key_relabel)
+        return state.params.critic, rollout, learner.steps_of(state.params, rollout)
 
     encoders, rollout, steps = start(jax.random.key(0))
     return Case(learner, encoders, steps, jax.jit(learner.advantages)), rollout
@@ -65,8 +67,6 @@ def continuous():
         active=jnp.ones((6, 1), bool),
         policy_outputs=jnp.asarray(outputs),
         action=jnp.asarray(action),
-        future_goal=jnp.asarray(goal),
-        episode=jnp.arange(6),
     )
 
     @jax.jit

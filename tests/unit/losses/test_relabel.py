@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import goalward as gw
+from goalward.algos.common import Params
 from goalward.data.rollout import Rollout
 from goalward.losses.relabel import episode_ids, remaining_steps, sample_future_goals, sample_offsets
 from goalward.nets.normalise import init_stats
@@ -150,13 +151,12 @@ def relabelled(positives, num_draws=200):
         success=jnp.zeros((STEPS, ENVS), bool),
     )
 
-    class OnlyStats:
-        obs_stats = init_stats(obs_dim)
-
+    params = Params(policy=None, critic=None, obs_stats=init_stats(obs_dim))
     keys = jax.random.split(jax.random.key(0), num_draws)
-    steps = jax.jit(jax.vmap(lambda key: learner.relabel(OnlyStats, rollout, key)))(keys)
-    goals = np.asarray(steps.future_goal).astype(int).reshape(num_draws, STEPS, ENVS, AGENTS, 2)
-    return goals, np.asarray(steps.active[0]).reshape(STEPS, ENVS, AGENTS), rollout
+    relabel = jax.vmap(lambda key: learner.relabel(learner.steps_of(params, rollout), rollout, key))
+    pairs = jax.jit(relabel)(keys)
+    goals = np.asarray(pairs.future_goal).astype(int).reshape(num_draws, STEPS, ENVS, AGENTS, 2)
+    return goals, np.asarray(pairs.active[0]).reshape(STEPS, ENVS, AGENTS), rollout
 
 
 def test_goals_achieved_by_agents_that_have_become_inactive_are_positives_too():

@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from goalward.nets.mlp import MLP, Joint, apply, make_networks
+from goalward.nets.mlp import MLP, Joint, Torso, apply, make_networks
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-SETTINGS = dict(
-    hidden_sizes=(32,), activation="swish", use_layer_norm=True, repr_dim=8, num_policy_outputs=5, precision="float32"
-)
+TORSO = Torso(hidden_sizes=(32,), activation="swish", use_layer_norm=True, dtype=jnp.float32)
+SIZES = dict(repr_dim=8, num_policy_outputs=5)
 
 
 def inputs(*shape, seed=0):
@@ -96,7 +95,7 @@ def test_a_joint_network_reads_its_two_inputs_side_by_side():
 
 def deviation_from_uniform(policy_last_scale):
     """Returns the largest difference between a fresh policy's probabilities and 1/5."""
-    networks = make_networks(**SETTINGS, policy_last_scale=policy_last_scale)
+    networks = make_networks(TORSO, **SIZES, policy_last_scale=policy_last_scale)
     _, outputs = init_and_apply(networks.policy, inputs(64, 6), inputs(64, 2, seed=1))
     weights = np.exp(np.asarray(outputs))
     return np.abs(weights / weights.sum(-1, keepdims=True) - 0.2).max()
@@ -116,7 +115,7 @@ def test_the_scale_of_the_last_layer_is_the_standard_deviation_of_its_outputs():
 
 
 def test_encoders_map_to_one_space_and_keep_leading_axes():
-    networks = make_networks(**SETTINGS, policy_last_scale=0.01)
+    networks = make_networks(TORSO, **SIZES, policy_last_scale=0.01)
     obs, action, goal = inputs(2, 3, 6), inputs(2, 3, 5), inputs(2, 3, 2)
     key = jax.random.key(0)
     shapes = [

@@ -1,12 +1,21 @@
 """Presets: those that are shipped, a file of one's own, and the settings of an earlier run."""
 
+import functools
 from pathlib import Path
 
 import pytest
 
 import goalward as gw
+from goalward.algos.base import ALGORITHMS
 from goalward.envs.tasks import TASKS
 from goalward.run.config import Plan, load_preset, make_plan, preset_names
+
+
+@functools.cache
+def environment(task):
+    if not TASKS[task].is_installed:
+        pytest.skip(f"needs {TASKS[task].package}")
+    return gw.make(task)
 
 
 def quick(**settings):
@@ -34,12 +43,26 @@ def test_a_task_starts_from_its_own_preset_if_it_has_one():
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("name", [*preset_names(), None])
-def test_every_preset_suits_every_task(task, name):
-    plan = make_plan(task=task, preset=name).for_env(gw.make(task))
+def test_every_preset_suits_every_task_and_method(task, name):
+    env = environment(task)
+    fitting = [algo for algo, method in ALGORITHMS.items() if method.fits(env.spec)]
+    for algo in fitting:
+        plan = make_plan(task=task, algo=algo, preset=name).for_env(env)
 
-    assert plan.total_steps >= plan.run.steps
-    assert plan.run.goal == next(iter(TASKS[task].goals))
-    assert Plan.from_toml(plan.to_toml()) == plan
+        assert plan.total_steps >= plan.run.steps
+        assert plan.run.goal == next(iter(TASKS[task].goals))
+        assert Plan.from_toml(plan.to_toml()) == plan
+    assert len(fitting) >= 3
+
+
+@pytest.mark.parametrize("task", [name for name, task in TASKS.items() if task.suite != "toy"])
+def test_a_suite_has_published_settings_for_its_baselines(task):
+    spec = environment(task).spec
+    for algo, method in ALGORITHMS.items():
+        of_the_paper = method.teams == (spec.num_agents > 1) or algo in ("ppo", "csac")
+        if algo != "cppo" and method.fits(spec) and of_the_paper:
+            assert make_plan(task=task, algo=algo).run.preset == "published"
+    assert make_plan(task=task).run.preset == "default"
 
 
 def test_the_presets_are_the_documented_ones():
@@ -120,13 +143,13 @@ def test_a_preset_file_that_is_no_text_is_explained(tmp_path):
     path = tmp_path / "binary.toml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(gw.UserError, match=r"binary\.toml.*not valid TOML"):
-        load_preset(str(path), "toy/maze")
+        load_preset(str(path), "toy/maze", "cppo")
 
 
 def test_unknown_presets_offer_the_known_ones():
     with pytest.raises(gw.UserError, match=r"Unknown preset 'quik'\. Did you mean quick"):
-        load_preset("quik", "toy/maze")
+        load_preset("quik", "toy/maze", "cppo")
     with pytest.raises(gw.UserError, match=r"'none\.toml' to be a TOML file; there is none"):
-        load_preset("none.toml", "toy/maze")
+        load_preset("none.toml", "toy/maze", "cppo")
     with pytest.raises(gw.UserError, match="'mymodule:factory' has no tuned preset"):
-        load_preset("tuned", "mymodule:factory")
+        load_preset("tuned", "mymodule:factory", "cppo")

@@ -1,0 +1,139 @@
+"""Which methods there are, and what each of them can be trained on (the paper's Table 1)."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import goalward as gw
+from goalward.algos.base import ALGORITHMS, algorithm_class
+from goalward.run.memory import require_memory
+
+FITTING = {
+    "toy/rooms": {"cppo", "ppo", "icsac", "cdqn"},
+    "toy/routing": {"cppo", "ppo", "icsac"},
+    "toy/maze": {"cppo", "ppo", "csac"},
+    "toy/swarm": {"cppo", "ppo", "csac"},
+}
+
+
+@pytest.mark.parametrize("task", FITTING)
+def test_a_method_fits_where_it_exists(task):
+    spec = gw.make(task).spec
+
+    assert {name for name, method in ALGORITHMS.items() if method.fits(spec)} == FITTING[task]
+
+
+@pytest.mark.parametrize(
+    ("task", "algo", "sentence"),
+    [
+        (
+            "toy/swarm",
+            "cdqn",
+            "cdqn trains discrete actions of one agent; toy/swarm has continuous actions of 3 agents. "
+            "Methods that fit: cppo, ppo, csac.",
+        ),
+        (
+            "toy/routing",
+            "cdqn",
+            "cdqn trains discrete actions of one agent; toy/routing has discrete actions of 4 agents. "
+            "Methods that fit: cppo, ppo, icsac.",
+        ),
+        (
+            "toy/rooms",
+            "csac",
+            "csac trains continuous actions of one agent or a team; toy/rooms has discrete actions of one agent. "
+            "Methods that fit: cppo, ppo, icsac, cdqn.",
+        ),
+    ],
+)
+def test_a_combination_that_does_not_exist_is_refused(goalward, tmp_path, task, algo, sentence):
+    code, out, err = goalward("train", task, "--algo", algo, "--preset", "quick", "--out", tmp_path / "run")
+
+    assert (code, out, err) == (2, "", f"goalward: {sentence}\n")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_is_a_settings_class_of_the_package(name):
+    settings = algorithm_class(name)
+
+    assert settings.name == name
+    assert getattr(gw, settings.__name__) is settings
+    assert settings.__name__ == name.upper()
+
+
+def test_ppo_asks_for_a_reward():
+    class Silent(gw.GoalEnv):
+        spec = gw.EnvSpec(name="silent", obs_dim=1, goal_dim=1, action_space=gw.Discrete(2), max_steps=3)
+
+        def reset(self, key):
+            return self.look(jnp.zeros((1, 1)))
+
+        def step(self, key, state, action):
+            return self.look(state + action[:, None].astype(jnp.float32))
+
+        def look(self, state):
+            there = state[0, 0] > 2
+            return state, gw.TimeStep(obs=state, achieved=state, goal=state + 1, terminated=there, success=there)
+
+    with pytest.raises(gw.UserError, match=r"ppo learns from rewards, and the time steps of silent have none\."):
+        gw.PPO().bind(Silent(), 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (
+            lambda: gw.CSAC(replay_size=1000),
+            "multiple of rollout_length 128; found 1000, the nearest that is one is 1024",
+        ),
+        (
+            lambda: gw.CDQN(epsilon_start=0.1, epsilon_end=0.2),
+            "epsilon_end must not exceed epsilon_start 0.1; found 0.2",
+        ),
+        (lambda: gw.CDQN(epsilon_decay=1.5), "epsilon_decay must be between 0 and 1; found 1.5"),
+        (lambda: gw.ICSAC(gumbel_temperature=0.0), "gumbel_temperature must be above 0; found 0"),
+        (lambda: gw.CSAC(alpha_lr=1e-8), "lr_end must not exceed alpha_lr 1e-08"),
+        (lambda: gw.PPO(networks="mine"), "networks must be goalward.ActorCritic"),
+        (lambda: gw.PPO(gae_lambda=1.1), "gae_lambda must be between 0 and 1; found 1.1"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(make, complaint):
+    with pytest.raises(gw.UserError) as caught:
+        make()
+    assert complaint in str(caught.value)
+
+
+def test_a_replay_that_cannot_fit_is_refused_with_its_size_and_the_field_to_change(goalward, tmp_path):
+    settings = ["--set", "replay_size=320_000_000_000"]
+    code, out, err = goalward(
+        "train", "toy/rooms", "--algo", "cdqn", "--preset", "quick", "--out", tmp_path / "run", *settings
+    )
+
+    assert (code, out) == (2, "")
+    assert "The replay would keep" in err
+    assert "(replay_size)" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_where_training_hardly_fits_the_replay_is_among_what_can_be_changed(monkeypatch):
+    learner = gw.CDQN(num_envs=4, rollout_length=8, batch_size=16, replay_size=800).bind(gw.make("toy/rooms"), 1)
+    monkeypatch.setattr("goalward.run.memory.device_memory", lambda: learner.replay_bytes + 1)
+
+    with pytest.raises(gw.UserError, match=r"Training would keep .* shorter replay \(replay_size\)"):
+        require_memory(learner, num_seeds=1, num_episodes=1)
+
+
+def test_a_method_is_refused_in_python_too():
+    with pytest.raises(gw.UserError, match="csac trains continuous actions"):
+        gw.CSAC().bind(gw.make("toy/rooms"), 1)
+
+
+def test_the_memory_of_a_replay_is_counted():
+    env = gw.make("toy/maze")
+    learner = gw.CSAC(num_envs=4, rollout_length=8, batch_size=16, replay_size=32, hidden_sizes=(8,)).bind(env, 1)
+    per_step = 4 * env.spec.obs_dim + 4 * 2 + 2 + 1 + 4 * env.spec.goal_dim + 1  # with mask, activity and end
+
+    assert learner.replay_bytes == 32 * 4 * per_step + 4
+    replay = jax.eval_shape(learner.init, jax.random.key(0)).replay
+    assert sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay)) == learner.replay_bytes
