@@ -42,7 +42,7 @@ def test_a_resumed_run_equals_one_that_was_not_stopped(algo, tmp_path, goalward)
     code, out, _ = goalward("train", "--resume", stopped)
 
     assert code == 0
-    announced = re.search(r"^Replay: \d+ MB per seed, \d+ MB in all\.$", out, re.MULTILINE)
+    announced = re.search(r"^Replay: \d+\.\d MB per seed, \d+\.\d MB in all\.$", out, re.MULTILINE)
     assert bool(announced) == ("replay_size" in settings)
 
     assert records_of(stopped) == records_of(run.path)

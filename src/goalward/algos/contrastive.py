@@ -38,7 +38,8 @@ class ContrastiveConfig(CommonConfig):
         """Raises `UserError` for values that do not go together."""
         super().validate()
         if self.networks is not None and not isinstance(self.networks, Networks):
-            raise UserError(f"networks must be goalward.Networks(policy, phi, psi); found {self.networks!r}.")
+            kind = type(self.networks).__name__
+            raise UserError(f"networks must be goalward.Networks(policy, phi, psi); found {kind}.")
         if self.positives == "shuffled" and self.num_envs < 2:
             raise UserError(f"num_envs must be at least 2 for shuffled positives; found {self.num_envs}.")
 

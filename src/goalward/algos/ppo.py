@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from goalward.algos.base import Metrics
+from goalward.algos.base import ALGORITHMS, Metrics
 from goalward.algos.common import Params
 from goalward.algos.on_policy import OnPolicyConfig, OnPolicyLearner, State, Steps, as_rows
 from goalward.algos.settings import Count, NonNegative, Positive, Share
@@ -51,14 +51,16 @@ class PPO(OnPolicyConfig):
         """Raises `UserError` for values that do not go together."""
         super().validate()
         if self.networks is not None and not isinstance(self.networks, ActorCritic):
-            raise UserError(f"networks must be goalward.ActorCritic(policy, value); found {self.networks!r}.")
+            kind = type(self.networks).__name__
+            raise UserError(f"networks must be goalward.ActorCritic(policy, value); found {kind}.")
 
     def bind(self, env: GoalEnv, num_iterations: int) -> PPOLearner:
         """Returns the learner for `env`; learning rates reach their end after `num_iterations`."""
         if jax.eval_shape(env.reset, jax.random.key(0))[1].reward is None:
+            others = [name for name, method in ALGORITHMS.items() if name != "ppo" and method.fits(env.spec)]
             raise UserError(
                 f"ppo learns from rewards, and the time steps of {env.spec.name} have none. Fill in `reward`, or train "
-                "without one: cppo."
+                f"without one: {', '.join(others)}."
             )
         return PPOLearner(self.resolve(env.spec), env, num_iterations)
 

@@ -100,7 +100,9 @@ def draw(
 ) -> Draw:
     """Returns B steps, all equally likely, each with a goal that every agent achieved later in the same episode.
 
-    `shuffled` takes the goals from other environments, and so from other episodes: a negative control.
+    `shuffled` takes the goals from other environments, and so from other episodes, at unrelated times: a negative
+    control. At the same time the others act by the same policy, and as that changes, what they do betrays what this
+    one does.
     """
     key_time, key_env, key_offset, key_shift = jax.random.split(key, 4)
     capacity, num_envs = replay.done.shape
@@ -112,6 +114,7 @@ def draw(
     agents = jnp.broadcast_to(jnp.arange(num_agents)[None, :], (batch_size, num_agents))
     goal_env = env
     if shuffled:
+        future = jnp.roll(future, 1, axis=0)
         goal_env = (env + jax.random.randint(key_shift, (), 1, num_envs)) % num_envs
     slot, future_slot = (index.oldest + time) % capacity, (index.oldest + future) % capacity
     return Draw(

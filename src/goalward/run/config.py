@@ -179,6 +179,11 @@ def make_plan(
             f"The preset '{preset_name}' is of a run with networks of your own, which no file holds; "
             f"pass them again as algo=goalward.{config_class.__name__}(networks=...)."
         )
+    spoken_of = [other for other in ALGORITHMS if other in tables]
+    if isinstance(algo, str) and spoken_of and name not in spoken_of:
+        raise UserError(
+            f"The preset '{preset_name}' has settings of {', '.join(spoken_of)}, and none of {name}; use another."
+        )
     algo_table = tables.get(name, {}) if isinstance(algo, str) else {}
     algo_values = coerce_fields(config_class, algo_table, f"preset {preset_name}")
     given = {key: value for key, value in (run or {}).items() if value is not None}
@@ -212,6 +217,9 @@ def _sort_settings(
         else:
             if key in arguments:
                 raise UserError(f"'{key}' is no setting; it has an argument of its own.")
+            owners = [name for name in ALGORITHMS if key in field_types(algorithm_class(name))]
+            if owners:
+                raise UserError(f"{key} is a setting of {', '.join(owners)}, and not of {config_class.name}.")
             raise unknown_name("setting", key, run_fields | algo_fields)
     return coerce_fields(RunConfig, for_run, "--set"), coerce_fields(config_class, for_algo, "--set"), for_env
 
@@ -237,7 +245,10 @@ def load_preset(preset: str | Path | None, task: str, algo: str) -> tuple[str, d
     elif preset in bound:
         path = bound[preset]
         if not _is_file(path):
-            raise UserError(f"Task '{task}' has no {preset} preset. Use one of: {', '.join(preset_names())}.")
+            others = [name for name, other in bound.items() if _is_file(other)]
+            raise UserError(
+                f"Task '{task}' has no {preset} preset. Use one of: {', '.join([*preset_names(), *others])}."
+            )
     else:
         if preset not in preset_names():
             raise unknown_name("preset", preset, [*preset_names(), *bound])

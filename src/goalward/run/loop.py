@@ -43,9 +43,9 @@ class Run:
 
     path: Path
     plan: Plan
-    records: list[dict[str, Any]]  # one per evaluation and seed, as in metrics.jsonl
+    records: list[dict[str, Any]] = field(repr=False)  # one per evaluation and seed, as in metrics.jsonl
     final: list[dict[str, Any]]  # one per seed: win rates of the last policy, and of the best one if measured
-    policies: list[Policy]  # one per seed
+    policies: list[Policy] = field(repr=False)  # one per seed
 
     @property
     def win_rate(self) -> float:
@@ -141,8 +141,8 @@ class Training:
         )
         if self.learner.replay_bytes:
             self.reporter.say(
-                f"Replay: {self.learner.replay_bytes / 1e6:,.0f} MB per seed, "
-                f"{run.seeds * self.learner.replay_bytes / 1e6:,.0f} MB in all."
+                f"Replay: {self.learner.replay_bytes / 1e6:,.1f} MB per seed, "
+                f"{run.seeds * self.learner.replay_bytes / 1e6:,.1f} MB in all."
             )
         self.reporter.say(f"Run directory: {self.directory.path}")
 

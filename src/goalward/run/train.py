@@ -140,7 +140,9 @@ def settings_of(plan: Plan, given: AlgorithmConfig | None) -> AlgorithmConfig:
     """Returns the settings of a saved run; only modules, which no file holds, are taken from `given`."""
     kind = type(plan.algo)
     if not isinstance(given, kind | None):
-        raise UserError(f"Expected algo to be settings with networks, goalward.{kind.__name__}(...); found {given!r}.")
+        raise UserError(
+            f"Expected algo to be settings with networks, goalward.{kind.__name__}(...); found {type(given).__name__}."
+        )
     if plan.run.own_modules and (given is None or not given.has_modules):
         raise UserError("The run was trained with networks of your own, which no file holds; pass them again as algo=.")
     return plan.algo if given is None else plan.algo.with_modules_of(given)

@@ -76,7 +76,10 @@ def test_ppo_asks_for_a_reward():
             there = state[0, 0] > 2
             return state, gw.TimeStep(obs=state, achieved=state, goal=state + 1, terminated=there, success=there)
 
-    with pytest.raises(gw.UserError, match=r"ppo learns from rewards, and the time steps of silent have none\."):
+    with pytest.raises(
+        gw.UserError,
+        match=r"ppo learns from rewards, and the time steps of silent have none\..*without one: cppo, icsac, cdqn",
+    ):
         gw.PPO().bind(Silent(), 1)
 
 
@@ -94,6 +97,7 @@ def test_ppo_asks_for_a_reward():
         (lambda: gw.CDQN(epsilon_decay=1.5), "epsilon_decay must be between 0 and 1; found 1.5"),
         (lambda: gw.ICSAC(gumbel_temperature=0.0), "gumbel_temperature must be above 0; found 0"),
         (lambda: gw.CSAC(alpha_lr=1e-8), "lr_end must not exceed alpha_lr 1e-08"),
+        (lambda: gw.CSAC(replay_ratio=1e308), "replay_ratio times the steps of an iteration, 65536, must be below"),
         (lambda: gw.PPO(networks="mine"), "networks must be goalward.ActorCritic"),
         (lambda: gw.PPO(gae_lambda=1.1), "gae_lambda must be between 0 and 1; found 1.1"),
     ],

@@ -161,6 +161,15 @@ def test_shuffled_goals_come_from_other_environments():
     assert (env != goal_env).all()
 
 
+def test_shuffled_goals_come_from_unrelated_times():
+    replay, _ = filled(4, np.zeros((MAX_ROLLOUTS * LENGTH, ENVS)))
+    batch = draw_shuffled(replay, jax.random.key(0))
+    time = np.asarray(batch.memory.obs)[:, 0, 0]
+    goal_time = np.asarray(batch.future_goal)[:, 0, 0] // 100
+
+    assert abs(stats.spearmanr(time, goal_time).statistic) < 4 / np.sqrt(BATCH)
+
+
 def test_seeds_that_train_together_remember_the_same_as_alone():
     ends = np.random.default_rng(0).random((2, MAX_ROLLOUTS * LENGTH, ENVS)) < 0.2
     alone = [filled(7, e)[0] for e in ends]

@@ -46,7 +46,7 @@ def test_a_task_starts_from_its_own_preset_if_it_has_one():
 def test_every_preset_suits_every_task_and_method(task, name):
     env = environment(task)
     fitting = [algo for algo, method in ALGORITHMS.items() if method.fits(env.spec)]
-    for algo in fitting:
+    for algo in fitting if name != "paper-literal" else ["cppo"]:
         plan = make_plan(task=task, algo=algo, preset=name).for_env(env)
 
         assert plan.total_steps >= plan.run.steps
@@ -144,6 +144,14 @@ def test_a_preset_file_that_is_no_text_is_explained(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(gw.UserError, match=r"binary\.toml.*not valid TOML"):
         load_preset(str(path), "toy/maze", "cppo")
+
+
+def test_a_preset_of_other_methods_is_refused(preset):
+    with pytest.raises(gw.UserError, match=r"'paper-literal' has settings of cppo, and none of ppo; use another\."):
+        make_plan(task="toy/maze", algo="ppo", preset="paper-literal")
+    with pytest.raises(gw.UserError, match=r"'published' has settings of ppo, icsac, and none of cppo"):
+        make_plan(task="smax/3m", preset="published")
+    assert make_plan(task="toy/maze", algo="ppo", preset=preset("[run]\nsteps = 100_000")).run.steps == 100_000
 
 
 def test_unknown_presets_offer_the_known_ones():

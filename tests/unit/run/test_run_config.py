@@ -329,3 +329,8 @@ def test_a_preset_with_impossible_values_is_explained(tmp_path, text, complaint)
     preset.write_text(text)
     with pytest.raises(gw.UserError, match=complaint):
         make_plan(task="toy/rooms", preset=preset)
+
+
+def test_a_setting_of_another_method_is_named_as_such():
+    with pytest.raises(gw.UserError, match=r"replay_size is a setting of csac, icsac, cdqn, and not of ppo\."):
+        make_plan(task="toy/rooms", algo="ppo", preset="quick", settings={"replay_size": 64})
