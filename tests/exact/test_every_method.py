@@ -6,25 +6,14 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from exact_runs import SETTINGS as EXACT
 from exact_runs import final_state, records_of, same_bits
 
 import goalward as gw
 from goalward.run.config import make_plan
 
 # Five iterations, evaluated after 0, 2 and 5; the ring of the replay has gone round by then.
-SETTINGS = {
-    "num_envs": 4,
-    "rollout_length": 8,
-    "batch_size": 16,
-    "hidden_sizes": [16],
-    "eval_episodes": 8,
-    "num_evaluations": 2,
-    "render_episodes": 0,
-    "absolute_factor": 0,
-    "keep_checkpoints": 9,
-    "seeds": 2,
-    "steps": 5 * 32,
-}
+SETTINGS = EXACT | {"seeds": 2, "steps": 5 * 32}
 CASES = {
     "ppo": ("toy/routing", {"num_epochs": 2, "norm_obs": True, "value_clip": 0.2}),
     "csac": ("toy/swarm", {"replay_size": 24, "norm_obs": True, "random_goals": 0.5}),
