@@ -8,6 +8,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_opti
 
 import jax
 import pytest
+from hypothesis import HealthCheck, settings
 
 from goalward.cli import main
 
@@ -15,6 +16,17 @@ from goalward.cli import main
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+# The same examples every time, and no clock, since the first one compiles. Fixtures that set modes of jax may stay on.
+settings.register_profile(
+    "exact",
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("exact")
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ class Method:
     settings: str  # "module:class", imported on first use, so that listing the names costs nothing
     actions: tuple[str, ...]  # "discrete", "continuous"
     teams: bool  # whether it trains several agents
+    greedy: bool = False  # whether its policy is no distribution, so that asking for samples gives the best actions
 
     def fits(self, spec: EnvSpec) -> bool:
         """Returns whether the algorithm can be trained on an environment."""
@@ -42,7 +43,7 @@ ALGORITHMS: dict[str, Method] = {
     "ppo": Method("goalward.algos.ppo:PPO", ("discrete", "continuous"), teams=True),
     "csac": Method("goalward.algos.csac:CSAC", ("continuous",), teams=True),
     "icsac": Method("goalward.algos.csac:ICSAC", ("discrete",), teams=True),
-    "cdqn": Method("goalward.algos.cdqn:CDQN", ("discrete",), teams=False),
+    "cdqn": Method("goalward.algos.cdqn:CDQN", ("discrete",), teams=False, greedy=True),
 }
 
 

@@ -113,13 +113,12 @@ class CPPOLearner(OnPolicyLearner[CPPO]):
     def update_encoders(self, state: State, pairs: Pairs, key: jax.Array) -> tuple[State, Metrics]:
         """Returns the state after one pass of InfoNCE over the rollout (Algorithm 1, line 8)."""
 
-        def one_batch(state: State, rows: jax.Array) -> tuple[State, Metrics]:
-            batch = jax.tree.map(lambda x: x[rows], pairs)
+        def one_batch(state: State, batch: Pairs, key: jax.Array) -> tuple[State, Metrics]:
+            del key
             encoders, critic_opt, metrics = self.critic.step(state.params.critic, state.critic_opt, batch)
             return state.replace(params=state.params._replace(critic=encoders), critic_opt=critic_opt), metrics
 
-        state, metrics = jax.lax.scan(one_batch, state, self.minibatches(key))
-        return state, jax.tree.map(jnp.mean, metrics)
+        return self.each_minibatch(one_batch, state, pairs, key)
 
     def advantages(self, encoders: Encoders, steps: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
         """Returns A [T*E, N] at g*, with V under the policy that acted (Algorithm 1, lines 5 and 6)."""

@@ -41,14 +41,17 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns [..., num_outputs] for [..., D]."""
-        x = x.astype(self.dtype)
+        *batch, _ = x.shape
+        # Matrix products of two axes: on a CPU a gradient step with a third, of agents, takes half as long again.
+        x = x.astype(self.dtype).reshape(-1, x.shape[-1])
         for size in self.hidden_sizes:
             x = nn.Dense(size, dtype=self.dtype)(x)
             if self.use_layer_norm:
                 x = nn.LayerNorm(dtype=self.dtype)(x)
             x = ACTIVATIONS[self.activation](x)
         init = nn.initializers.variance_scaling(self.last_scale**2, "fan_in", "truncated_normal")
-        return nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=init)(x).astype(jnp.float32)
+        x = nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=init)(x)
+        return x.astype(jnp.float32).reshape(*batch, self.num_outputs)
 
 
 class Joint(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from goalward.algos.base import AlgorithmConfig
+from goalward.algos.base import ALGORITHMS, AlgorithmConfig
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, plain_number
 from goalward.run.checkpoint import Checkpoints
@@ -87,7 +87,7 @@ def evaluate_run(
         "task_metrics_per_seed": {name: [float(x) for x in values] for name, values in result.metrics.items()},
         "seeds": list(saved.seeds),
         "episodes": count,
-        "greedy": greedy,
+        "greedy": greedy or ALGORITHMS[saved.plan.run.algo].greedy,
         "task": saved.plan.task_name(saved.env),
         "algo": saved.plan.run.algo,
         "step": saved.iteration * saved.learner.steps_per_iteration,

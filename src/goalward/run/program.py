@@ -6,6 +6,7 @@ The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -45,14 +46,14 @@ class Program:
 
     def _init(self) -> Any:
         """Returns the learner's state before training, [S, ...]."""
-        return jax.vmap(self._learner.init)(self._streams(_TRAIN))
+        return self._each_seed(self._learner.init)(self._streams(_TRAIN))
 
     def _advance(self, states: Any, num_iterations: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         """Returns the states after up to 64 iterations and the metrics of each, [64, S], valid up to their number.
 
         The number is a traced value: calls of any length run one compiled program and give the same bits.
         """
-        iterate = jax.vmap(self._learner.iterate)
+        iterate = self._each_seed(self._learner.iterate)
         shapes = jax.eval_shape(iterate, states)[1]
         empty = jax.tree.map(lambda m: jnp.zeros((MAX_ITERATIONS_PER_CALL, *m.shape), m.dtype), shapes)
 
@@ -93,8 +94,19 @@ class Program:
 
             return run_episodes(self._env, policy, key, num_episodes)
 
-        results = jax.tree.map(lambda x: x.mean(-1), jax.vmap(one_seed)(params, keys))
+        results = jax.tree.map(lambda x: x.mean(-1), self._each_seed(one_seed)(params, keys))
         return Evaluation(results.success, results.ret, results.length, results.metrics)
+
+    def _each_seed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `function` over an axis of seeds; a single one goes without it, since batched products are slower."""
+        if self.num_seeds > 1:
+            return jax.vmap(function)
+
+        def alone(*args: Any) -> Any:
+            result = function(*jax.tree.map(lambda x: x[0], args))
+            return jax.tree.map(lambda x: x[None], result)
+
+        return alone
 
     def _streams(self, use: int) -> jax.Array:
         return jax.vmap(lambda k: jax.random.fold_in(k, use))(self._keys)

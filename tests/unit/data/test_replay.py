@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -73,16 +73,8 @@ def filled(num_rollouts, ends):
 
 
 layouts = st.lists(st.booleans(), min_size=MAX_ROLLOUTS * LENGTH * ENVS, max_size=MAX_ROLLOUTS * LENGTH * ENVS)
-property_test = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 
 
-@property_test
 @given(st.integers(1, MAX_ROLLOUTS), layouts)
 def test_goals_come_from_the_same_episode_of_the_same_agent_and_from_what_is_remembered(num_rollouts, ends):
     replay, done = filled(num_rollouts, ends)
@@ -102,7 +94,6 @@ def test_goals_come_from_the_same_episode_of_the_same_agent_and_from_what_is_rem
             assert not done[step[b] : goal_step, env[b]].any()  # no episode ended on the way
 
 
-@property_test
 @given(st.integers(1, MAX_ROLLOUTS), layouts)
 def test_two_steps_have_one_episode_number_only_if_they_are_of_one_episode(num_rollouts, ends):
     replay, done = filled(num_rollouts, ends)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -23,13 +23,6 @@ DRAWS = 512
 # Any pattern of ends: an environment's row says after which steps its episodes end.
 layouts = st.lists(st.lists(st.booleans(), min_size=STEPS, max_size=STEPS), min_size=ENVS, max_size=ENVS).map(
     lambda rows: np.array(rows, bool).T
-)
-property_test = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
@@ -56,7 +49,6 @@ def last_step(done, t, e):
     return t
 
 
-@property_test
 @given(layouts)
 def test_remaining_steps_reach_to_the_end_of_the_episode_or_the_rollout(done):
     remaining, _ = layout_numbers(done)
@@ -65,7 +57,6 @@ def test_remaining_steps_reach_to_the_end_of_the_episode_or_the_rollout(done):
             assert remaining[t, e] == last_step(done, t, e) - t + 1
 
 
-@property_test
 @given(layouts)
 def test_episode_ids_are_equal_within_an_episode_only(done):
     _, ids = (np.asarray(x) for x in layout_numbers(done))
@@ -79,7 +70,6 @@ def test_episode_ids_are_equal_within_an_episode_only(done):
             assert (ids[first] == ids[second]) == (number[first] == number[second])
 
 
-@property_test
 @given(layouts)
 def test_a_positive_is_any_later_step_of_the_same_episode_and_agent_and_nothing_else(done):
     # Every achieved goal says where it comes from: time, environment, agent.

@@ -43,6 +43,18 @@ NUMPY_ACTIVATIONS = {
 }
 
 
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (2, 1, 3)])
+def test_mlp_treats_every_row_alike_whatever_the_axes_before(batch):
+    x = inputs(*batch, 4)
+    module = MLP((6, 5), 2)
+    params = random_params(module, x)
+    outputs = jax.jit(module.apply)(params, x)
+
+    assert outputs.shape == (*batch, 2)
+    rows = [np.asarray(module.apply(params, row)) for row in x.reshape(-1, 4)]
+    np.testing.assert_allclose(np.asarray(outputs).reshape(-1, 2), rows, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("activation", "use_layer_norm"), [("swish", True), ("relu", False), ("tanh", True), ("gelu", False)]
 )
