@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from tables import learned
 
 import goalward as gw
 from goalward.algos.base import ALGORITHMS
@@ -88,18 +90,13 @@ def main() -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"rows": rows, "versions": versions()}, indent=2) + "\n")
 
-    print("| method | task | uniform | sampled | greedy | control | steps per seed | time, all seeds |")
-    print("|---|---|---|---|---|---|---|---|")
-    failed = False
-    for row in rows:
-        mean = {name: sum(row[name]["sampled"]) / options.seeds for name in ("trained", "control")}
-        greedy = sum(row["trained"]["greedy"]) / options.seeds
-        failed |= mean["trained"] < LEARNED or mean["control"] > row["uniform"] + CONTROL_MARGIN
-        print(
-            f"| {row['algo']} | `{row['task']}` | {row['uniform']:.3f} | {mean['trained']:.3f} | {greedy:.3f} "
-            f"| {mean['control']:.3f} | {row['trained']['steps']:,} | {row['trained']['seconds']:.0f} s |"
-        )
-    return int(failed)
+    print(learned(rows, with_method=True))
+    return int(any(_fails(row) for row in rows))
+
+
+def _fails(row: dict[str, Any]) -> bool:
+    trained, control = (statistics.mean(row[name]["sampled"]) for name in ("trained", "control"))
+    return trained < LEARNED or control > row["uniform"] + CONTROL_MARGIN
 
 
 if __name__ == "__main__":

@@ -14,10 +14,12 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from tables import oracle
+
 from goalward.run.directory import versions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "learning"))
-from tabular import LOSSES, NUM_STATES, Setting, rank_correlations
+from tabular import NUM_STATES, Setting, rank_correlations
 
 
 def main() -> None:
@@ -28,7 +30,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/critic_oracle.json"))
     options = parser.parse_args()
     rows = []
-    print(f"| gamma | {' | '.join(LOSSES)} |\n|---|{'---|' * len(LOSSES)}")
     for gamma in options.gammas:
         setting = Setting(
             gamma=gamma,
@@ -41,11 +42,11 @@ def main() -> None:
             repr_dim=64,
             num_relabellings=8,
         )
-        found = rank_correlations(setting)
-        rows.append({"setting": asdict(setting), "rank_correlation": found})
-        print(f"| {gamma} | {' | '.join(f'{found[name]:.2f}' for name in LOSSES)} |", flush=True)
+        rows.append({"setting": asdict(setting), "rank_correlation": rank_correlations(setting)})
+        print(rows[-1], file=sys.stderr, flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"rows": rows, "versions": versions()}, indent=2) + "\n")
+    print(oracle(rows))
 
 
 if __name__ == "__main__":

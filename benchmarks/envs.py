@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from tables import resets
 
 import goalward as gw
 from goalward.data.rollout import Worlds, collect, open_worlds
@@ -198,16 +199,10 @@ def main() -> None:
         for num_envs in options.envs:
             rows.append(compare(task, num_envs, options.steps, options.repeats))
             print(json.dumps(rows[-1]), flush=True)
-    print("| task | environments | our steps/s | the suite's | ratio | compile, ours / suite |")
-    print("|---|---|---|---|---|---|")
-    for row in rows:
-        print(
-            f"| `{row['task']}` | {row['envs']} | {row['ours']:,} | {row['suite']:,} | {row['ratio']:.2f} | "
-            f"{row['compile_ours']:.0f} s / {row['compile_suite']:.0f} s |"
-        )
     settings = {"steps": options.steps, "repeats": options.repeats}
     options.out.parent.mkdir(exist_ok=True)
     options.out.write_text(json.dumps({"rows": rows, "settings": settings, "versions": versions()}, indent=2) + "\n")
+    print(resets(rows))
 
 
 if __name__ == "__main__":

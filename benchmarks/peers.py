@@ -33,7 +33,6 @@ import functools
 import importlib.metadata
 import json
 import math
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -339,18 +338,6 @@ def packages() -> dict[str, str]:
     return {name: found[name] for name in ("jax", "jaxlib", "goalward", "rejax", "brax", "jaxgcrl") if name in found}
 
 
-def interval(first: list[float], second: list[float]) -> tuple[float, float]:
-    """Returns the difference of two means and half the width of its 95 % interval (Welch)."""
-    from scipy import stats
-
-    difference = statistics.mean(first) - statistics.mean(second)
-    variances = [statistics.variance(x) / len(x) for x in (first, second)]
-    if sum(variances) == 0.0:
-        return difference, 0.0
-    freedom = sum(variances) ** 2 / sum(v**2 / (len(x) - 1) for v, x in zip(variances, (first, second), strict=True))
-    return difference, float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(variances))
-
-
 def main() -> None:
     """Runs one side, or compares them all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -385,17 +372,9 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"rows": rows, "versions": versions()}, indent=2) + "\n")
 
-    print("| against | our score | theirs | difference | our steps/s | theirs | ratio |")
-    print("|---|---|---|---|---|---|---|")
-    for row in rows:
-        speeds = [statistics.median(x["steps_per_second"] for x in row[side]) for side in ("ours", "theirs")]
-        score = "| | | "
-        if "score" in row["ours"][0]:
-            scores = [[x["score"] for x in row[side]] for side in ("ours", "theirs")]
-            difference, half = interval(*scores)
-            means = [statistics.mean(x) for x in scores]
-            score = f"| {means[0]:.0f} | {means[1]:.0f} | {difference:+.0f} ± {half:.0f} "
-        print(f"| {row['pair']} {score}| {speeds[0]:,.0f} | {speeds[1]:,.0f} | {speeds[0] / speeds[1]:.2f} |")
+    from tables import peers
+
+    print(peers(rows))
 
 
 if __name__ == "__main__":

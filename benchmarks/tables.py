@@ -1,0 +1,178 @@
+"""Writes the tables of figures in README.md and docs/ anew from results/*.json.
+
+    python benchmarks/tables.py
+
+A page says `<!-- table NAME -->` where a table begins and `<!-- end of table -->` where it ends; NAME is a key of
+`TABLES`. A test of the docs asks that nothing would change.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+METHODS = {
+    "cppo": "CPPO, no reward",
+    "ppo": "PPO, dense reward",
+    "csac": "CSAC, no reward",
+    "icsac": "ICSAC, no reward",
+    "cdqn": "CDQN, no reward",
+}
+LOSSES = {
+    "literal": "forward, as in the paper",
+    "penalty": "forward + 0.1 logsumexp^2 (default)",
+    "symmetric": "symmetric, no penalty",
+}
+
+Row = dict[str, Any]
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Returns a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines)
+
+
+def learned(rows: list[Row], *, with_method: bool = False) -> str:
+    """Returns what `builtin_tasks.py` found, a line for each task and method."""
+    head = ["task", "uniform", "sampled", "greedy", "control", "steps per seed", "time, all seeds"]
+    return table(
+        ["method", *head] if with_method else head,
+        [
+            ([row["algo"]] if with_method else [])
+            + [
+                f"`{row['task']}`",
+                f"{row['uniform']:.3f}",
+                f"{statistics.mean(row['trained']['sampled']):.3f}",
+                f"{statistics.mean(row['trained']['greedy']):.3f}",
+                f"{statistics.mean(row['control']['sampled']):.3f}",
+                f"{row['trained']['steps']:,}",
+                f"{row['trained']['seconds']:.0f} s",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def methods(rows: list[Row]) -> str:
+    """Returns the win rates of all methods side by side."""
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    found = {(row["algo"], row["task"]): f"{statistics.mean(row['trained']['sampled']):.3f}" for row in rows}
+    return table(
+        ["win rate after the same steps", *(f"`{task}`" for task in tasks)],
+        [[label, *(found.get((algo, task), "") for task in tasks)] for algo, label in METHODS.items()],
+    )
+
+
+def seeds(machines: dict[str, Row]) -> str:
+    """Returns what `seeds.py` found on some machines."""
+    return table(
+        ["machine", "cost of 8 seeds over one", "steps/s, one seed", "steps/s, all eight"],
+        [
+            [name, f"{row['cost_ratio']:.2f}", f"{row['steps_per_second_one']:,}", f"{row['steps_per_second_all']:,}"]
+            for name, row in machines.items()
+        ],
+    )
+
+
+def resets(rows: list[Row]) -> str:
+    """Returns what `envs.py` found."""
+    return table(
+        ["task", "environments", "our steps/s", "the suite's", "ratio", "compile, ours / suite"],
+        [
+            [
+                f"`{row['task']}`",
+                str(row["envs"]),
+                f"{row['ours']:,}",
+                f"{row['suite']:,}",
+                f"{row['ratio']:.2f}",
+                f"{row['compile_ours']:.0f} s / {row['compile_suite']:.0f} s",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def oracle(rows: list[Row]) -> str:
+    """Returns what `critic_oracle.py` found."""
+    return table(
+        ["gamma", *LOSSES.values()],
+        [[str(row["setting"]["gamma"]), *(f"{row['rank_correlation'][loss]:.2f}" for loss in LOSSES)] for row in rows],
+    )
+
+
+def peers(rows: list[Row]) -> str:
+    """Returns what `peers.py` found: mean scores, the 95 % interval of their difference, medians of the speeds."""
+    lines = []
+    for row in rows:
+        score = ["", "", ""]
+        if "score" in row["ours"][0]:
+            ours, theirs = ([run["score"] for run in row[side]] for side in ("ours", "theirs"))
+            difference, half = interval(ours, theirs)
+            score = [
+                f"{statistics.mean(ours):.0f}",
+                f"{statistics.mean(theirs):.0f}",
+                f"{difference:+.0f} ± {half:.0f}",
+            ]
+        speeds = [statistics.median(run["steps_per_second"] for run in row[side]) for side in ("ours", "theirs")]
+        lines.append([row["pair"], *score, *(f"{speed:,.0f}" for speed in speeds), f"{speeds[0] / speeds[1]:.2f}"])
+    return table(["against", "our score", "theirs", "difference", "our steps/s", "theirs", "ratio"], lines)
+
+
+def interval(first: list[float], second: list[float]) -> tuple[float, float]:
+    """Returns the difference of two means and half the width of its 95 % interval (Welch)."""
+    from scipy import stats
+
+    difference = statistics.mean(first) - statistics.mean(second)
+    variances = [statistics.variance(x) / len(x) for x in (first, second)]
+    if sum(variances) == 0.0:
+        return difference, 0.0
+    freedom = sum(variances) ** 2 / sum(v**2 / (len(x) - 1) for v, x in zip(variances, (first, second), strict=True))
+    return difference, float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(variances))
+
+
+def read(name: str) -> Row:
+    """Returns one file of results."""
+    content: Row = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    return content
+
+
+def of_methods(*algos: str) -> list[Row]:
+    """Returns the rows of some methods."""
+    return [row for row in read("builtin_tasks")["rows"] if row["algo"] in algos]
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    **{algo: lambda algo=algo: learned(of_methods(algo)) for algo in METHODS},  # type: ignore[misc]
+    "baselines": lambda: learned(of_methods("ppo", "csac", "icsac", "cdqn"), with_method=True),
+    "methods": lambda: methods(of_methods(*METHODS)),
+    "seeds": lambda: seeds({"two CPU cores": read("seeds"), "one H200": read("seeds_gpu")}),
+    "resets": lambda: resets(read("envs")["rows"]),
+    "oracle": lambda: oracle(read("critic_oracle")["rows"]),
+}
+
+
+def filled(page: str) -> str:
+    """Returns the text of a page with its tables as the results have them."""
+    between = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
+    return between.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], page)
+
+
+def main() -> None:
+    """Rewrites the pages whose tables have changed."""
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
+        before = path.read_text(encoding="utf-8")
+        after = filled(before)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
