@@ -17,6 +17,9 @@ from goalward.nets.normalise import RunningStats
 
 MAX_STEPS_PER_ITERATION = 2**31 - 1  # what the indices of a minibatch can hold
 
+LogStd = Annotated[float, Range(low=-20, high=20)]
+_LOG_STD_MARGIN = 0.001  # at a bound the sigmoid that keeps inside them would start at infinity
+
 Schedule = Literal["cosine", "linear", "constant"]
 
 
@@ -31,8 +34,8 @@ class CommonConfig(AlgorithmConfig):
 
     # Policy
     mask_inactive: bool = True  # leave agents whose action does not matter out of the policy and the critic
-    min_log_std: float = -5.0  # bounds of the Gaussian's log-standard deviation
-    max_log_std: float = 1.0
+    min_log_std: LogStd = -5.0  # bounds of the Gaussian's log-standard deviation
+    max_log_std: LogStd = 1.0
     initial_log_std: float = 0.0
 
     # Optimisation
@@ -61,10 +64,10 @@ class CommonConfig(AlgorithmConfig):
             )
         if any(size < 1 for size in self.hidden_sizes):
             raise UserError(f"hidden_sizes must all be at least 1; found {self.hidden_sizes}.")
-        if not self.min_log_std < self.initial_log_std < self.max_log_std:
+        if not self.min_log_std + _LOG_STD_MARGIN <= self.initial_log_std <= self.max_log_std - _LOG_STD_MARGIN:
             raise UserError(
-                f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}; "
-                f"found {self.initial_log_std}."
+                f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}, "
+                f"at least {_LOG_STD_MARGIN} from both; found {self.initial_log_std}."
             )
         if self.steps_per_iteration() > MAX_STEPS_PER_ITERATION:
             raise UserError(

@@ -20,6 +20,8 @@ from goalward.losses.contrastive import ENERGIES, contrastive_loss
 from goalward.nets.heads import Head
 from goalward.nets.mlp import Networks, apply, make_networks
 
+_MOST_PAIRED = 2**16
+
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveConfig(CommonConfig):
@@ -40,6 +42,11 @@ class ContrastiveConfig(CommonConfig):
         if self.networks is not None and not isinstance(self.networks, Networks):
             kind = type(self.networks).__name__
             raise UserError(f"networks must be goalward.Networks(policy, phi, psi); found {kind}.")
+        if self.batch_size > _MOST_PAIRED:
+            raise UserError(
+                f"batch_size must be at most {_MOST_PAIRED}, since the critic compares all pairs of a minibatch; "
+                f"found {self.batch_size}."
+            )
         if self.positives == "shuffled" and self.num_envs < 2:
             raise UserError(f"num_envs must be at least 2 for shuffled positives; found {self.num_envs}.")
 

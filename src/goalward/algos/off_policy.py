@@ -12,6 +12,7 @@ Axes: T time, E environments, N agents, B environment steps in a minibatch.
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
@@ -26,7 +27,7 @@ from goalward.algos.contrastive import ContrastiveConfig, ContrastiveCritic, Pai
 from goalward.algos.settings import Count, Positive
 from goalward.data.replay import Draw, Replay, add, draw, empty_replay, index
 from goalward.data.rollout import ActFn, Rollout, Worlds, collect, open_worlds, rollout_metrics
-from goalward.envs.base import EnvSpec, GoalEnv
+from goalward.envs.base import LARGEST_COUNT, EnvSpec, GoalEnv
 from goalward.errors import UserError
 from goalward.nets.actor import Actor
 from goalward.nets.mlp import check_networks
@@ -43,13 +44,14 @@ class OffPolicyConfig(ContrastiveConfig):
     def validate(self) -> None:
         """Raises `UserError` for values that do not go together."""
         super().validate()
+        if self.replay_size > LARGEST_COUNT:
+            raise UserError(f"replay_size must be below 2^31; found {reprlib.repr(self.replay_size)}.")
         if self.replay_size % self.rollout_length:
             nearest = max(1, round(self.replay_size / self.rollout_length)) * self.rollout_length
             raise UserError(
                 f"replay_size must be a multiple of rollout_length {self.rollout_length}; found {self.replay_size}, "
                 f"the nearest that is one is {nearest}."
             )
-
         if self.replay_ratio * self.steps_per_iteration() > MAX_STEPS_PER_ITERATION:
             raise UserError(
                 f"replay_ratio times the steps of an iteration, {self.steps_per_iteration()}, must be below 2^31; "

@@ -55,6 +55,11 @@ def check_fields(config: Any) -> None:
         object.__setattr__(config, name, value)
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{name} must be a finite number; found {value}.")
+        if isinstance(value, float) and value and not _SMALLEST <= abs(value) <= _LARGEST:
+            raise UserError(
+                f"{name} must be 0 or of a size between {_SMALLEST:.0e} and {_LARGEST:.0e}, which single precision can "
+                f"hold; found {value}."
+            )
         if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
             raise unknown_name(f"value for {name}:", value, typing.get_args(kind))
         for allowed in getattr(kind, "__metadata__", ()):
@@ -76,6 +81,9 @@ def field_types(config: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(config, include_extras=True)
     return {f.name: hints[f.name] for f in dataclasses.fields(config) if not f.metadata.get("python_only")}
 
+
+# What training computes in: a smaller number would be zero there, a larger one infinite.
+_SMALLEST, _LARGEST = 1e-37, 1e38
 
 _TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", dict: "a table"}
 

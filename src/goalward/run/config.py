@@ -217,6 +217,8 @@ def _sort_settings(
         else:
             if key in arguments:
                 raise UserError(f"'{key}' is no setting; it has an argument of its own.")
+            if key == "networks":
+                raise UserError("networks are Flax modules: a program in Python can pass them, a command cannot.")
             owners = [name for name in ALGORITHMS if key in field_types(algorithm_class(name))]
             if owners:
                 raise UserError(f"{key} is a setting of {', '.join(owners)}, and not of {config_class.name}.")
@@ -245,10 +247,9 @@ def load_preset(preset: str | Path | None, task: str, algo: str) -> tuple[str, d
     elif preset in bound:
         path = bound[preset]
         if not _is_file(path):
-            others = [name for name, other in bound.items() if _is_file(other)]
-            raise UserError(
-                f"Task '{task}' has no {preset} preset. Use one of: {', '.join([*preset_names(), *others])}."
-            )
+            files = {name: folder / f"{name}.toml" for name in preset_names()} | bound
+            fitting = [name for name, file in files.items() if _is_file(file) and _suits(file, algo)]
+            raise UserError(f"Task '{task}' has no {preset} preset. Use one of: {', '.join(fitting)}.")
     else:
         if preset not in preset_names():
             raise unknown_name("preset", preset, [*preset_names(), *bound])
@@ -271,6 +272,11 @@ def load_preset(preset: str | Path | None, task: str, algo: str) -> tuple[str, d
 
 def _speaks_of(path: Any, algo: str) -> bool:
     return _is_file(path) and algo in tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _suits(path: Any, algo: str) -> bool:
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    return algo in tables or not any(other in tables for other in ALGORITHMS)
 
 
 def _is_file(path: Any) -> bool:

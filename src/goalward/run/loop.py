@@ -115,7 +115,7 @@ class Training:
         """Returns the state after the last iteration, evaluated."""
         with self.reporter.compiling("training"):
             advance = self.program.advance.lower(state.learner, jnp.int32(1)).compile()
-        require_memory_of(advance)
+        require_memory_of(advance, self.learner)
         if self._evaluation_is_due():
             with self.reporter.compiling("evaluation"):
                 state = self._evaluate(state)

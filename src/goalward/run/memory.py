@@ -15,10 +15,6 @@ from goalward.data.rollout import start_episodes
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief
 
-_FOR_TRAINING = (
-    "seeds or environments (num_envs), shorter rollouts (rollout_length), a shorter replay (replay_size), or "
-    "smaller networks"
-)
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
 
 
@@ -31,16 +27,16 @@ def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> No
     state = _num_bytes(jax.eval_shape(learner.init, jax.random.key(0)))
     replay = num_seeds * learner.replay_bytes
     _require(replay, "The replay", "remembered steps (replay_size), seeds or environments (num_envs)")
-    _require(num_seeds * state, "Training", _FOR_TRAINING)
+    _require(num_seeds * state, "Training", _for_training(learner))
     require_memory_for_episodes(learner.env, num_seeds, num_episodes)
 
 
-def require_memory_of(program: Any) -> None:
+def require_memory_of(program: Any, learner: Learner) -> None:
     """Raises if a compiled training program takes more than the device holds: its rollouts are known only now."""
     analysis = program.memory_analysis()
     if analysis is not None:
         kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-        _require(kept + analysis.temp_size_in_bytes, "Training", _FOR_TRAINING)
+        _require(kept + analysis.temp_size_in_bytes, "Training", _for_training(learner))
 
 
 def require_memory_for_film(recorded: Any, num_episodes: int) -> None:
@@ -55,6 +51,14 @@ def require_memory_for_episodes(env: GoalEnv, num_seeds: int, num_episodes: int)
         num_seeds * num_episodes * one,
         "An evaluation",
         "episodes (--episodes; in training eval_episodes, and absolute_factor times as many at the end) or seeds",
+    )
+
+
+def _for_training(learner: Learner) -> str:
+    replay = "a shorter replay (replay_size), " if learner.replay_bytes else ""
+    return (
+        f"seeds or environments (num_envs), shorter rollouts (rollout_length), {replay}smaller minibatches "
+        "(batch_size) or smaller networks"
     )
 
 

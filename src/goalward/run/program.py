@@ -98,8 +98,11 @@ class Program:
         return Evaluation(results.success, results.ret, results.length, results.metrics)
 
     def _each_seed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `function` over an axis of seeds; a single one goes without it, since batched products are slower."""
-        if self.num_seeds > 1:
+        """Returns `function` over an axis of seeds; a single one goes without it, since batched products are slower.
+
+        Not beside a replay: taking the axis off and putting it back would copy all that is remembered.
+        """
+        if self.num_seeds > 1 or self._learner.replay_bytes:
             return jax.vmap(function)
 
         def alone(*args: Any) -> Any:

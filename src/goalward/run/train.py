@@ -107,7 +107,7 @@ def _run(directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, sh
     with directory.locked():
         try:
             return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
-        except UserError:
+        except Exception:
             directory.discard_unless_begun()
             raise
 

@@ -97,7 +97,14 @@ def test_ppo_asks_for_a_reward():
         (lambda: gw.CDQN(epsilon_decay=1.5), "epsilon_decay must be between 0 and 1; found 1.5"),
         (lambda: gw.ICSAC(gumbel_temperature=0.0), "gumbel_temperature must be above 0; found 0"),
         (lambda: gw.CSAC(alpha_lr=1e-8), "lr_end must not exceed alpha_lr 1e-08"),
-        (lambda: gw.CSAC(replay_ratio=1e308), "replay_ratio times the steps of an iteration, 65536, must be below"),
+        (lambda: gw.CSAC(replay_ratio=1e30), "replay_ratio times the steps of an iteration, 65536, must be below"),
+        (lambda: gw.CDQN(batch_size=10**12), "batch_size must be at most 65536, since the critic compares all pairs"),
+        (lambda: gw.CDQN(replay_size=2**63), "replay_size must be below 2^31; found 9223372036854775808"),
+        (lambda: gw.CSAC(min_log_std=-1e20), "min_log_std must be between -20 and 20"),
+        (lambda: gw.PPO(initial_log_std=1.0 - 1e-12), "at least 0.001 from both; found 0.999999"),
+        (lambda: gw.PPO(reward_scale=1e300), "reward_scale must be 0 or of a size between 1e-37 and 1e+38"),
+        (lambda: gw.ICSAC(gumbel_temperature=1e-300), "gumbel_temperature must be 0 or of a size"),
+        (lambda: gw.PPO(policy_last_scale=1e200), "policy_last_scale must be 0 or of a size"),
         (lambda: gw.PPO(networks="mine"), "networks must be goalward.ActorCritic"),
         (lambda: gw.PPO(gae_lambda=1.1), "gae_lambda must be between 0 and 1; found 1.1"),
     ],
@@ -109,7 +116,7 @@ def test_values_that_make_no_sense_are_refused(make, complaint):
 
 
 def test_a_replay_that_cannot_fit_is_refused_with_its_size_and_the_field_to_change(goalward, tmp_path):
-    settings = ["--set", "replay_size=320_000_000_000"]
+    settings = ["--set", "replay_size=2_000_000_000"]
     code, out, err = goalward(
         "train", "toy/rooms", "--algo", "cdqn", "--preset", "quick", "--out", tmp_path / "run", *settings
     )
@@ -126,6 +133,15 @@ def test_where_training_hardly_fits_the_replay_is_among_what_can_be_changed(monk
 
     with pytest.raises(gw.UserError, match=r"Training would keep .* shorter replay \(replay_size\)"):
         require_memory(learner, num_seeds=1, num_episodes=1)
+
+
+def test_advice_about_memory_names_the_minibatch_and_a_replay_only_where_there_is_one(monkeypatch):
+    learner = gw.PPO(num_envs=4, rollout_length=8, batch_size=16).bind(gw.make("toy/rooms"), 1)
+    monkeypatch.setattr("goalward.run.memory.device_memory", lambda: 1)
+
+    with pytest.raises(gw.UserError, match=r"smaller minibatches \(batch_size\)") as caught:
+        require_memory(learner, num_seeds=1, num_episodes=1)
+    assert "replay" not in str(caught.value)
 
 
 def test_a_method_is_refused_in_python_too():

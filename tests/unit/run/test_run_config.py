@@ -118,9 +118,13 @@ def test_an_unknown_setting_offers_the_nearest_names(key, nearest):
     assert nearest in message
 
 
-@pytest.mark.parametrize("key", ["networks", "name", "env", "own_modules"])
+@pytest.mark.parametrize("key", ["name", "env", "own_modules"])
 def test_what_no_file_can_set_is_no_setting(key):
     assert complaint(**{key: "toy/rooms"}).startswith(f"Unknown setting '{key}'.")
+
+
+def test_networks_can_be_passed_in_python_only():
+    assert complaint(networks="mine").startswith("networks are Flax modules: a program in Python can pass them")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,8 @@ def test_what_no_file_can_set_is_no_setting(key):
         ({"first_seed": 2**32}, "first_seed + seeds must not exceed 2^32; found 4294967296 + 2."),
         (
             {"initial_log_std": 2.0},
-            "initial_log_std must lie between min_log_std -5.0 and max_log_std 1.0; found 2.0.",
+            "initial_log_std must lie between min_log_std -5.0 and max_log_std 1.0, at least 0.001 from both; "
+            "found 2.0.",
         ),
         (
             {"positives": "shuffled", "num_envs": 1, "batch_size": 32},
