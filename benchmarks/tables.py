@@ -155,13 +155,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "seeds": lambda: seeds({"two CPU cores": read("seeds"), "one H200": read("seeds_gpu")}),
     "resets": lambda: resets(read("envs")["rows"]),
     "oracle": lambda: oracle(read("critic_oracle")["rows"]),
+    "peers": lambda: peers(read("peers")["rows"]),
 }
 
 
 def filled(page: str) -> str:
     """Returns the text of a page with its tables as the results have them."""
-    between = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
-    return between.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], page)
+    between = re.compile(r"(<!-- table (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)
+    return between.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", page)
 
 
 def main() -> None:

@@ -26,10 +26,13 @@ def test_every_table_stands_somewhere():
     assert set(re.findall(r"<!-- table (\w+) -->", everything)) == set(tables.TABLES)
 
 
-def test_a_figure_that_differs_from_the_results_would_be_noticed():
-    page = "<!-- table cppo -->\n| a table of long ago |\n<!-- end of table -->\n"
+@pytest.mark.parametrize("before", ["", "| a table of long ago |\n"])
+def test_a_table_is_written_anew_and_the_next_one_is_not_swallowed(before):
+    page = f"<!-- table cppo -->\n{before}<!-- end of table -->\nbetween\n<!-- table seeds -->\n<!-- end of table -->\n"
+    filled = tables.filled(page)
 
-    assert "toy/rooms" in tables.filled(page)
+    assert "long ago" not in filled
+    assert filled.index("toy/rooms") < filled.index("between") < filled.index("two CPU cores")
 
 
 def test_the_interval_of_a_difference_is_welchs():
