@@ -9,7 +9,7 @@ import optax
 
 from goalward.algos.base import AlgorithmConfig
 from goalward.algos.settings import Count, NonNegative, Positive, Range
-from goalward.envs.base import EnvSpec
+from goalward.envs.base import LARGEST_COUNT, EnvSpec
 from goalward.errors import UserError
 from goalward.nets.heads import Head, make_head
 from goalward.nets.mlp import PRECISIONS, Activation, Precision, Torso
@@ -62,8 +62,8 @@ class CommonConfig(AlgorithmConfig):
             raise UserError(
                 f"lr_end must not exceed actor_lr {self.actor_lr} and critic_lr {self.critic_lr}; found {self.lr_end}."
             )
-        if any(size < 1 for size in self.hidden_sizes):
-            raise UserError(f"hidden_sizes must all be at least 1; found {self.hidden_sizes}.")
+        if not all(1 <= size <= LARGEST_COUNT for size in self.hidden_sizes):
+            raise UserError(f"hidden_sizes must all be at least 1 and below 2^31; found {self.hidden_sizes}.")
         if not self.min_log_std + _LOG_STD_MARGIN <= self.initial_log_std <= self.max_log_std - _LOG_STD_MARGIN:
             raise UserError(
                 f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}, "

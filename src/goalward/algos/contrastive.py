@@ -14,7 +14,7 @@ import optax
 
 from goalward.algos.base import Metrics
 from goalward.algos.common import CommonConfig
-from goalward.algos.settings import Count, Fraction, NonNegative
+from goalward.algos.settings import Fraction, NonNegative, Width
 from goalward.errors import UserError
 from goalward.losses.contrastive import ENERGIES, contrastive_loss
 from goalward.nets.heads import Head
@@ -30,7 +30,7 @@ class ContrastiveConfig(CommonConfig):
     critic_loss: Literal["forward", "backward", "symmetric", "binary"] = "forward"  # noise-contrastive loss
     logsumexp_coef: NonNegative = 0.1  # weight of logsumexp^2, which pins what forward InfoNCE leaves open
     energy: Literal["l2", "squared_l2", "dot", "cosine"] = "l2"  # similarity of representations
-    repr_dim: Count = 64  # size of a representation
+    repr_dim: Width = 64  # size of a representation
     gamma: Fraction = 0.99  # discount of the occupancy measure that positives are drawn from
     mask_same_episode: bool = False  # negatives from other episodes only
     positives: Literal["future", "shuffled"] = "future"  # "shuffled": from other episodes, a negative control

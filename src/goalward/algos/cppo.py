@@ -27,7 +27,7 @@ from goalward.algos.base import Metrics
 from goalward.algos.common import Params
 from goalward.algos.contrastive import ContrastiveConfig, ContrastiveCritic, Encoders, Pairs
 from goalward.algos.on_policy import OnPolicyConfig, OnPolicyLearner, State, Steps, as_rows
-from goalward.algos.settings import Count
+from goalward.algos.settings import Width
 from goalward.data.rollout import Rollout
 from goalward.envs.base import GoalEnv
 from goalward.losses.contrastive import advantage, masked_mean, state_value
@@ -42,7 +42,7 @@ class CPPO(OnPolicyConfig, ContrastiveConfig):
     name: ClassVar[str] = "cppo"
 
     advantage_order: Literal["after_critic", "before_critic"] = "after_critic"  # "before_critic": as Algorithm 1
-    num_value_samples: Count = 8  # actions drawn to estimate V where they cannot be listed
+    num_value_samples: Width = 8  # actions drawn to estimate V where they cannot be listed
 
     def bind(self, env: GoalEnv, num_iterations: int) -> CPPOLearner:
         """Returns the learner for `env`; learning rates reach their end after `num_iterations`."""

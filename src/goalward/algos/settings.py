@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import jax
 
+from goalward.envs.base import LARGEST_COUNT
 from goalward.errors import UserError, plain_number, unknown_name
 
 
@@ -30,12 +31,14 @@ class Range:
         return self.low < value < self.high if self.is_open else self.low <= value <= self.high
 
     def __str__(self) -> str:
+        low, high = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.low, self.high))
         if self.high == math.inf:
-            return f"above {self.low:g}" if self.is_open else f"at least {self.low:g}"
-        return f"between {self.low:g} and {self.high:g}{', both excluded' if self.is_open else ''}"
+            return f"above {low}" if self.is_open else f"at least {low}"
+        return f"between {low} and {high}{', both excluded' if self.is_open else ''}"
 
 
 Count = Annotated[int, Range(low=1)]
+Width = Annotated[int, Range(low=1, high=LARGEST_COUNT)]  # of an array
 CountOrZero = Annotated[int, Range(low=0)]
 Positive = Annotated[float, Range(low=0, is_open=True)]
 NonNegative = Annotated[float, Range(low=0)]

@@ -218,7 +218,8 @@ def _sort_settings(
             if key in arguments:
                 raise UserError(f"'{key}' is no setting; it has an argument of its own.")
             if key == "networks":
-                raise UserError("networks are Flax modules: a program in Python can pass them, a command cannot.")
+                example = f"algo=goalward.{config_class.__name__}(networks=...)"
+                raise UserError(f"networks are Flax modules; pass them in Python, as {example}.")
             owners = [name for name in ALGORITHMS if key in field_types(algorithm_class(name))]
             if owners:
                 raise UserError(f"{key} is a setting of {', '.join(owners)}, and not of {config_class.name}.")

@@ -90,8 +90,9 @@ def memory_explained() -> Iterator[None]:
         if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
             raise
         raise UserError(
-            "The device has too little memory for this; use fewer seeds, environments (num_envs), remembered steps "
-            "(replay_size) or evaluation episodes (eval_episodes, --episodes), or smaller networks. "
+            "The device has too little memory for this; use fewer seeds, environments (num_envs) or evaluation "
+            "episodes (eval_episodes, --episodes), smaller minibatches (batch_size) or networks, or a shorter replay "
+            "if there is one (replay_size). "
             f"{brief(error)}."
         ) from error
 
