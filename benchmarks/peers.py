@@ -17,8 +17,8 @@ The peers live in an environment of their own, whose interpreter is named by --p
 Every run is a process of its own, ours and the peer's in turn, the other way round for every second seed. PPO plays
 Brax's inverted pendulum: the final score is the mean return of sampled episodes, over seeds, with a 95 % interval of
 the difference of means. CSAC plays the ant for its speed alone, once the replay holds more than an episode of every
-environment. Steps per second are without compilation and evaluation, with metrics. Prints a table, writes
-results/peers.json.
+environment. Steps per second are without compilation and evaluation, with metrics, many iterations in one call.
+Prints a table, writes results/peers.json.
 
 Scale, networks, optimiser and coefficients are the same on all sides, and nobody clips gradients, since each clips in
 another way. What stays different: rejax has a Gaussian without squashing and one spread for all states, takes the time
@@ -59,10 +59,8 @@ NO_CLIPPING = 1e9  # of gradients
 
 def our_ppo(seed: int, value_clip: float | None = None) -> dict[str, float]:
     """Our PPO on the pendulum."""
-    import jax
-
     import goalward as gw
-    from goalward.evaluate.episodes import run_episodes
+    from goalward.run.program import Program
 
     env = _pendulum()
     learner = gw.PPO(
@@ -84,14 +82,10 @@ def our_ppo(seed: int, value_clip: float | None = None) -> dict[str, float]:
         hidden_sizes=WIDTHS,
         use_layer_norm=False,
     ).bind(env, ITERATIONS)
-    state = jax.jit(learner.init)(jax.random.key(seed))
-    state, speed = _timed(jax.jit(learner.iterate, donate_argnums=0), state, 1, ITERATIONS - 1, ENVS * ROLLOUT)
-
-    def policy(key: Any, obs: Any, goal: Any, mask: Any) -> Any:
-        return learner.act(state.params, obs, goal, mask, key)
-
-    results = jax.jit(lambda key: run_episodes(env, policy, key, SCORED_EPISODES))(jax.random.key(seed + 1000))
-    return {"score": float(results.ret.mean()), "steps_per_second": speed}
+    program = Program(env, learner, range(seed, seed + 1))
+    state, speed = _timed(program.advance, program.init(), 1, ITERATIONS - 1, ENVS * ROLLOUT)
+    results = program.evaluate_fresh(state.params, SCORED_EPISODES, greedy=False)
+    return {"score": float(results.ret[0]), "steps_per_second": speed}
 
 
 def _pendulum() -> Any:
@@ -151,8 +145,11 @@ def rejax_ppo(seed: int) -> dict[str, float]:
         eval_freq=ITERATIONS * ENVS * ROLLOUT,
     )
     state = jax.jit(algo.init_state)(jax.random.PRNGKey(seed))
-    step = jax.jit(lambda state: (algo.train_iteration(state), ()), donate_argnums=0)
-    state, speed = _timed(step, state, 1, ITERATIONS - 1, ENVS * ROLLOUT)
+
+    def advance(state: Any, count: int) -> Any:
+        return jax.lax.fori_loop(0, count, lambda _, state: algo.train_iteration(state), state), ()
+
+    state, speed = _timed(jax.jit(advance, donate_argnums=0), state, 1, ITERATIONS - 1, ENVS * ROLLOUT)
     _, returns = jax.jit(algo.eval_callback)(algo, state, jax.random.PRNGKey(seed + 1000))
     return {"score": float(returns.mean()), "steps_per_second": speed}
 
@@ -201,9 +198,8 @@ def brax_ppo(seed: int) -> dict[str, float]:
 
 def our_csac(seed: int) -> dict[str, float]:
     """Our CSAC on the ant."""
-    import jax
-
     import goalward as gw
+    from goalward.run.program import Program
 
     env = gw.make("jaxgcrl/ant", max_steps=CRL_EPISODE)
     steps = CRL_ENVS * CRL_UNROLL
@@ -225,9 +221,8 @@ def our_csac(seed: int) -> dict[str, float]:
         max_log_std=2.0,
     ).bind(env, 100)
     assert learner.num_updates == CRL_UPDATES
-    state = jax.jit(learner.init)(jax.random.key(seed))
-    step = jax.jit(learner.iterate, donate_argnums=0)
-    _, speed = _timed(step, state, CRL_PREFILLED, CRL_TIMED, steps)
+    program = Program(env, learner, range(seed, seed + 1))
+    _, speed = _timed(program.advance, program.init(), CRL_PREFILLED, CRL_TIMED, steps)
     return {"steps_per_second": speed}
 
 
@@ -269,16 +264,14 @@ def jaxgcrl_crl(seed: int) -> dict[str, float]:
 
 
 def _timed(
-    step: Callable[[Any], tuple[Any, Any]], state: Any, before: int, count: int, steps: int
+    advance: Callable[[Any, int], tuple[Any, Any]], state: Any, before: int, count: int, steps: int
 ) -> tuple[Any, float]:
-    """Returns the state after `before + count` calls, and environment steps per second of the last `count`."""
+    """Returns the state after `before + count` iterations, and environment steps per second of the last `count`."""
     import jax
 
-    for _ in range(before):
-        state, _ = jax.block_until_ready(step(state))
+    state, _ = jax.block_until_ready(advance(state, before))
     began = time.perf_counter()
-    for _ in range(count):
-        state, _ = jax.block_until_ready(step(state))
+    state, _ = jax.block_until_ready(advance(state, count))
     return state, count * steps / (time.perf_counter() - began)
 
 

@@ -15,8 +15,6 @@ from goalward.nets.heads import Head, make_head
 from goalward.nets.mlp import PRECISIONS, Activation, Precision, Torso
 from goalward.nets.normalise import RunningStats
 
-MAX_STEPS_PER_ITERATION = 2**31 - 1  # what the indices of a minibatch can hold
-
 LogStd = Annotated[float, Range(low=-20, high=20)]
 _LOG_STD_MARGIN = 0.001  # at a bound the sigmoid that keeps inside them would start at infinity
 
@@ -69,9 +67,9 @@ class CommonConfig(AlgorithmConfig):
                 f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}, "
                 f"at least {_LOG_STD_MARGIN} from both; found {self.initial_log_std}."
             )
-        if self.steps_per_iteration() > MAX_STEPS_PER_ITERATION:
+        if self.steps_per_iteration() > LARGEST_COUNT:
             raise UserError(
-                f"num_envs x rollout_length must be at most 2^31 - 1 = {MAX_STEPS_PER_ITERATION} environment steps; "
+                f"num_envs x rollout_length must be at most 2^31 - 1 = {LARGEST_COUNT} environment steps; "
                 f"found {self.num_envs} x {self.rollout_length} = {self.steps_per_iteration()}."
             )
 

@@ -22,7 +22,7 @@ import optax
 from flax import struct
 
 from goalward.algos.base import Metrics
-from goalward.algos.common import MAX_STEPS_PER_ITERATION, Params
+from goalward.algos.common import Params
 from goalward.algos.contrastive import ContrastiveConfig, ContrastiveCritic, Pairs
 from goalward.algos.settings import Count, Positive
 from goalward.data.replay import Draw, Replay, add, draw, empty_replay, index
@@ -52,7 +52,7 @@ class OffPolicyConfig(ContrastiveConfig):
                 f"replay_size must be a multiple of rollout_length {self.rollout_length}; found {self.replay_size}, "
                 f"the nearest that is one is {nearest}."
             )
-        if self.replay_ratio * self.steps_per_iteration() > MAX_STEPS_PER_ITERATION:
+        if self.replay_ratio * self.steps_per_iteration() > LARGEST_COUNT:
             raise UserError(
                 f"replay_ratio times the steps of an iteration, {self.steps_per_iteration()}, must be below 2^31; "
                 f"found {self.replay_ratio:g}."

@@ -193,9 +193,19 @@ class OnPolicyLearner(Generic[ConfigT]):
 
     def minibatches(self, key: jax.Array) -> jax.Array:
         """Returns [number of batches, B], every row of the rollout once, in random order."""
-        # One sort of random bits; `jax.random.permutation` sorts twice, to break ties that do no harm here.
-        order = jnp.argsort(jax.random.bits(key, (self.steps_per_iteration,)))
-        return order.reshape(self.num_batches, -1)
+        return random_order(key, self.steps_per_iteration).reshape(self.num_batches, -1)
+
+
+def random_order(key: jax.Array, count: int) -> jax.Array:
+    """Returns [count], the numbers from 0 in random order."""
+    bits = jax.random.bits(key, (count,))
+    # `jax.random.permutation` sorts pairs of a draw and a number, twice, to break ties that do no harm here.
+    if count > 2**16:
+        return jnp.argsort(bits)
+    # Both in one word: an array alone is sorted four times as fast on a CPU. At least 16 random bits are left.
+    width = (count - 1).bit_length()
+    order = jnp.sort((bits << width) | jnp.arange(count, dtype=bits.dtype)) & ((1 << width) - 1)
+    return order.astype(jnp.int32)
 
 
 def as_rows(tree: Any) -> Any:

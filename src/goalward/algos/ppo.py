@@ -16,6 +16,7 @@ Axes: T time, E environments, N agents, B environment steps in a minibatch.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -105,14 +106,11 @@ class PPOLearner(OnPolicyLearner[PPO]):
     def iterate(self, state: State) -> tuple[State, Metrics]:
         """Returns the state after one iteration, and its metrics."""
         key, key_collect, key_epochs = jax.random.split(state.key, 3)
-        params = state.params
-
-        def look(after: TimeStep) -> jax.Array:
-            return self.value(params.critic, self.actor.observe(params.obs_stats, after.obs), after.goal)
-
-        worlds, rollout = self.collect(state, key_collect, look)
-        steps = self.steps_of(params, rollout)
-        adv, targets, value_metrics = self.advantages(params.critic, steps, rollout)
+        judge = partial(self.value_of_step, state.params)
+        worlds, rollout = self.collect(state, key_collect, judge)
+        steps = self.steps_of(state.params, rollout)
+        last_value = judge(worlds.episodes.step)
+        adv, targets, value_metrics = self.advantages(state.params.critic, steps, rollout, last_value)
 
         def epoch(state: State, key: jax.Array) -> tuple[State, Metrics]:
             return self.update(state, steps, adv, targets, key)
@@ -124,16 +122,28 @@ class PPOLearner(OnPolicyLearner[PPO]):
         """Returns V [...] for observations as the networks see them."""
         return apply(self.networks.value, critic, obs, goal)[..., 0]
 
-    def advantages(self, critic: Any, steps: Steps, rollout: Rollout) -> tuple[jax.Array, Targets, Metrics]:
-        """Returns A [T*E, N], the targets of the value function, and metrics."""
+    def value_of_step(self, params: Params, step: TimeStep) -> jax.Array:
+        """Returns V [E, N] of the states in which environments are."""
+        return self.value(params.critic, self.actor.observe(params.obs_stats, step.obs), step.goal)
+
+    def advantages(
+        self, critic: Any, steps: Steps, rollout: Rollout, last_value: jax.Array
+    ) -> tuple[jax.Array, Targets, Metrics]:
+        """Returns A [T*E, N], the targets of the value function, and metrics.
+
+        `last_value` [E, N] is V of the states that the rollout ends in.
+        """
         # In pieces, since the layers of a whole rollout at once would not fit on a device.
         chunks = jax.tree.map(lambda x: x.reshape(self.num_batches, -1, *x.shape[1:]), (steps.obs, steps.goal))
         value = jax.lax.map(lambda chunk: self.value(critic, *chunk), chunks).reshape(rollout.reward.shape)
+        # A step leads to the state of the next one, unless the episode was cut off with it.
+        next_value = jnp.concatenate([value[1:], last_value[None]])
+        next_value = jnp.where(rollout.truncated[..., None], rollout.cut_off, next_value)
         per_agent = rollout.reward.shape
         adv = generalised_advantages(
             self.config.reward_scale * rollout.reward,
             value,
-            rollout.seen,
+            next_value,
             jnp.broadcast_to(rollout.terminated[..., None], per_agent),
             jnp.broadcast_to(rollout.done[..., None], per_agent),
             gamma=self.config.gamma,

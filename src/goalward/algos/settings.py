@@ -60,8 +60,8 @@ def check_fields(config: Any) -> None:
             raise UserError(f"{name} must be a finite number; found {value}.")
         if isinstance(value, float) and value and not _SMALLEST <= abs(value) <= _LARGEST:
             raise UserError(
-                f"{name} must be 0 or of a size between {_SMALLEST:.0e} and {_LARGEST:.0e}, which single precision can "
-                f"hold; found {value}."
+                f"{name} must have a size that single precision can hold, {_SMALLEST:.0e} to {_LARGEST:.0e}; "
+                f"found {value}."
             )
         if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
             raise unknown_name(f"value for {name}:", value, typing.get_args(kind))

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from goalward.data.seeds import any_seed
 from goalward.data.starts import Starts, first_starts, refill, take_starts
 from goalward.envs.base import Episode, GoalEnv, TimeStep, advance_episode, is_over, start_episode, won_share
 
 # (key, obs [E,N,D], goal [E,N,G], mask [E,N,A]) -> (policy outputs, stored action, action for the environment)
 ActFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
 
-# What a method wants to know of the states [E, ...] that steps lead to, while they can still be seen.
+# What a method wants to know of states [E, ...] in which episodes are cut off, while they can still be seen.
 LookFn = Callable[[TimeStep], Any]
 
 
@@ -35,7 +36,7 @@ class Rollout(NamedTuple):
     terminated: jax.Array  # [T, E]
     truncated: jax.Array  # [T, E]
     success: jax.Array  # [T, E] float32, the share of the task that is solved; counts where an episode ended
-    seen: Any = None  # [T, E, ...], what `look` made of the states after the steps, before any reset
+    cut_off: Any = None  # [T, E, ...], what `look` made of the state after the step; counts where it truncated
 
     @property
     def done(self) -> jax.Array:
@@ -72,8 +73,8 @@ def collect(
 ) -> tuple[Worlds, Rollout]:
     """Returns the environments after `num_steps` steps, and all that happened."""
 
-    def one_step(worlds: Worlds, key: jax.Array) -> tuple[Worlds, Rollout]:
-        key_act, key_step = jax.random.split(key)
+    def one_step(worlds: Worlds, keys: jax.Array) -> tuple[Worlds, Rollout]:
+        key_act, key_step = keys
         episodes, starts = worlds
         before = episodes.step
         outputs, action, env_action = act(key_act, before.obs, before.goal, before.action_mask)
@@ -91,13 +92,22 @@ def collect(
             terminated=after.terminated,
             truncated=after.truncated,
             success=jax.vmap(won_share)(after),
-            seen=None if look is None else look(after),
+            cut_off=None if look is None else _if_any(after.truncated, look, after),
         )
         over = is_over(after)
         starts, fresh = take_starts(refill(env, starts), over)
         return Worlds(select(over, fresh, moved), starts), record
 
-    return jax.lax.scan(one_step, worlds, jax.random.split(key, num_steps))
+    return jax.lax.scan(one_step, worlds, jax.random.split(key, (num_steps, 2)))
+
+
+def _if_any(flags: jax.Array, function: Callable[[Any], Any], argument: Any) -> Any:
+    """Returns the function's value, or zeros at no cost if no flag is set."""
+
+    def nothing(argument: Any) -> Any:
+        return jax.tree.map(jnp.zeros_like, jax.eval_shape(function, argument))
+
+    return jax.lax.cond(any_seed(jnp.any(flags)), function, nothing, argument)
 
 
 def select(condition: jax.Array, if_true: Episode, if_false: Episode) -> Episode:

@@ -2,9 +2,11 @@
 
 import jax
 import numpy as np
+import pytest
 from scipy import stats
 
 import goalward as gw
+from goalward.algos.on_policy import random_order
 
 
 def test_minibatches_hold_every_row_once_and_each_is_anywhere_with_the_same_probability():
@@ -21,3 +23,18 @@ def test_minibatches_hold_every_row_once_and_each_is_anywhere_with_the_same_prob
     # Neighbours are no likelier to stay neighbours than chance has it: 22 of the 132 pairs of places.
     first, second = ((orders == row).argmax(-1) for row in (5, 6))
     assert stats.binomtest(int((abs(first - second) == 1).sum()), 6000, 22 / 132).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("count", [2**16, 2**16 + 1])
+def test_a_random_order_is_one_on_both_sides_of_the_largest_count_that_shares_a_word_with_its_draw(count):
+    order = np.asarray(jax.jit(random_order, static_argnums=1)(jax.random.key(0), count))
+
+    assert order.dtype == np.int32
+    np.testing.assert_array_equal(np.sort(order), np.arange(count))
+    assert stats.spearmanr(order, np.arange(count)).pvalue > 1e-3
+    # What a minibatch holds: the lowest 256 numbers are spread evenly over 16 parts of the order.
+    parts = np.flatnonzero(order < 256) * 16 // count
+    assert stats.chisquare(np.bincount(parts, minlength=16)).pvalue > 1e-3
+    # And each part holds numbers from everywhere.
+    for part in np.array_split(order, 16):
+        assert stats.kstest(part / count, "uniform").pvalue > 1e-4

@@ -1,5 +1,7 @@
 """PPO's parts put together: what its advantages see of the ends of episodes, and whom its updates leave out."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -70,19 +72,16 @@ def learner():
 
 @pytest.fixture(scope="module")
 def collected(learner):
-    """A state, its rollout and the rows of it."""
+    """A state, its rollout, the rows of it, and V of the states it ends in."""
     state = learner.init(jax.random.key(0))
-
-    def look(after):
-        return learner.value(state.params.critic, learner.actor.observe(state.params.obs_stats, after.obs), after.goal)
-
-    _, rollout = learner.collect(state, jax.random.key(1), look)
-    return state, rollout, learner.steps_of(state.params, rollout)
+    judge = partial(learner.value_of_step, state.params)
+    worlds, rollout = learner.collect(state, jax.random.key(1), judge)
+    return state, rollout, learner.steps_of(state.params, rollout), judge(worlds.episodes.step)
 
 
 def test_a_truncated_episode_is_worth_what_it_was_cut_off_from_and_a_terminated_one_nothing(learner, collected):
-    state, rollout, steps = collected
-    adv, targets, _ = learner.advantages(state.params.critic, steps, rollout)
+    state, rollout, steps, last_value = collected
+    adv, targets, _ = learner.advantages(state.params.critic, steps, rollout, last_value)
 
     count, is_short = np.moveaxis(np.asarray(rollout.obs[:, :, 0], int), -1, 0)
     expected = np.zeros((LENGTH, ENVS, AGENTS))
@@ -107,8 +106,8 @@ def test_a_truncated_episode_is_worth_what_it_was_cut_off_from_and_a_terminated_
 
 
 def test_agents_without_influence_leave_the_policys_update_and_stay_in_the_value_functions(learner, collected):
-    state, rollout, steps = collected
-    adv, targets, _ = learner.advantages(state.params.critic, steps, rollout)
+    state, rollout, steps, last_value = collected
+    adv, targets, _ = learner.advantages(state.params.critic, steps, rollout, last_value)
     inactive = ~steps.active
     assert 0 < inactive.sum() < inactive.size
     other_adv = jnp.where(inactive, adv + 100.0, adv)
