@@ -17,8 +17,8 @@ The peers live in an environment of their own, whose interpreter is named by --p
 Every run is a process of its own, ours and the peer's in turn, the other way round for every second seed. PPO plays
 Brax's inverted pendulum: the final score is the mean return of sampled episodes, over seeds, with a 95 % interval of
 the difference of means. CSAC plays the ant for its speed alone, once the replay holds more than an episode of every
-environment. Steps per second are without compilation and evaluation, with metrics, many iterations in one call.
-Prints a table, writes results/peers.json.
+environment. Steps per second are without compilation and evaluation, with metrics, many iterations in one call; Brax
+and jaxgcrl time themselves, and the second half of their run counts. Prints a table, writes results/peers.json.
 
 Scale, networks, optimiser and coefficients are the same on all sides, and nobody clips gradients, since each clips in
 another way. What stays different: rejax has a Gaussian without squashing and one spread for all states, takes the time
@@ -276,12 +276,12 @@ def _timed(
 
 
 def _steady(speeds: list[float]) -> float:
-    """Returns the median speed of the second half of the periods between evaluations.
+    """Returns the mean speed of the second half of the periods between evaluations.
 
     The first period compiles, and in Brax the second does so again, for arrays that lie elsewhere by then.
     """
     print("steps/s by period:", *(f"{speed:.0f}" for speed in speeds), file=sys.stderr)
-    return statistics.median(speeds[len(speeds) // 2 :])
+    return statistics.mean(speeds[len(speeds) // 2 :])
 
 
 def _put_back_replication() -> None:

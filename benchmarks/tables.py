@@ -108,7 +108,10 @@ def oracle(rows: list[Row]) -> str:
 
 
 def peers(rows: list[Row]) -> str:
-    """Returns what `peers.py` found: mean scores, the 95 % interval of their difference, medians of the speeds."""
+    """Returns what `peers.py` found: mean scores, the 95 % interval of their difference, medians of the speeds.
+
+    Beside the ratio of the medians stand the lowest and the highest ratio of two runs that followed each other.
+    """
     lines = []
     for row in rows:
         score = ["", "", ""]
@@ -120,8 +123,11 @@ def peers(rows: list[Row]) -> str:
                 f"{statistics.mean(theirs):.0f}",
                 f"{difference:+.0f} ± {half:.0f}",
             ]
-        speeds = [statistics.median(run["steps_per_second"] for run in row[side]) for side in ("ours", "theirs")]
-        lines.append([row["pair"], *score, *(f"{speed:,.0f}" for speed in speeds), f"{speeds[0] / speeds[1]:.2f}"])
+        speeds = [[run["steps_per_second"] for run in row[side]] for side in ("ours", "theirs")]
+        our_speed, their_speed = (statistics.median(side) for side in speeds)
+        ratios = sorted(a / b for a, b in zip(*speeds, strict=True))
+        ratio = f"{our_speed / their_speed:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        lines.append([row["pair"], *score, f"{our_speed:,.0f}", f"{their_speed:,.0f}", ratio])
     return table(["against", "our score", "theirs", "difference", "our steps/s", "theirs", "ratio"], lines)
 
 

@@ -38,7 +38,7 @@ class Range:
 
 
 Count = Annotated[int, Range(low=1)]
-Width = Annotated[int, Range(low=1, high=LARGEST_COUNT)]  # of an array
+Width = Annotated[int, Range(low=1, high=LARGEST_COUNT)]  # length of an array's axis
 CountOrZero = Annotated[int, Range(low=0)]
 Positive = Annotated[float, Range(low=0, is_open=True)]
 NonNegative = Annotated[float, Range(low=0)]

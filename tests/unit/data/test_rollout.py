@@ -212,3 +212,36 @@ def test_maze_shows_the_terminal_position_and_then_a_fresh_episode():
     # A fresh episode starts at rest and with a goal of its own.
     assert (rollout.obs[1:][done[:-1]][..., 2:] == 0.0).all()
     assert (rollout.goal[:-1][done[:-1]] != rollout.goal[1:][done[:-1]]).all()
+
+
+def test_the_state_in_which_an_episode_is_cut_off_is_looked_at_in_every_seed_where_one_is():
+    env = Ladder()
+
+    def look(after):
+        return after.obs[..., 0] + 0.25
+
+    def one_seed(key):
+        worlds = open_worlds(env, key, 1)
+        return collect(env, climb_mostly, key, worlds, STEPS, look=look)[1]
+
+    keys = jax.random.split(jax.random.key(5), 8)
+    rollout = jax.vmap(one_seed)(keys)
+
+    cut = np.asarray(rollout.truncated)
+    assert 0 < cut.sum() < cut.size
+    assert any(len(np.unique(step)) == 2 for step in np.moveaxis(cut[..., 0], 1, 0))  # in some seeds and not in others
+    np.testing.assert_array_equal(rollout.cut_off[cut], rollout.next_achieved[..., 0][cut] + 0.25)
+    alone = jax.vmap(one_seed)(keys[:1])
+    np.testing.assert_array_equal(alone.cut_off[cut[:1]], rollout.cut_off[:1][cut[:1]])
+
+
+def test_nothing_is_looked_at_while_no_episode_is_cut_off():
+    """Under `vmap` too, where a condition of each seed's own would be a selection between both branches."""
+    env = Ladder()
+
+    def one_seed(key):
+        worlds = open_worlds(env, key, 1)
+        return collect(env, climb_mostly, key, worlds, 1, look=lambda after: jnp.ones(1))[1].cut_off
+
+    keys = jax.random.split(jax.random.key(5), 2)
+    np.testing.assert_array_equal(jax.vmap(one_seed)(keys), 0.0)
