@@ -79,13 +79,10 @@ def collected(learner):
     return state, rollout, learner.steps_of(state.params, rollout), judge(worlds.episodes.step)
 
 
-def test_a_truncated_episode_is_worth_what_it_was_cut_off_from_and_a_terminated_one_nothing(learner, collected):
-    state, rollout, steps, last_value = collected
-    adv, targets, _ = learner.advantages(state.params.critic, steps, rollout, last_value)
-
+def returns(rollout):
+    """Returns what every step was worth [T, E, N] by a loop over steps, V of their states, and how episodes ended."""
     count, is_short = np.moveaxis(np.asarray(rollout.obs[:, :, 0], int), -1, 0)
-    expected = np.zeros((LENGTH, ENVS, AGENTS))
-    ends = set()
+    worth, ends = np.zeros((LENGTH, ENVS, AGENTS)), set()
     for e, n in np.ndindex(ENVS, AGENTS):
         later = 2.0 * (count[-1, e] + 1) + 0.5  # the rollout ends, the episode goes on
         for t in reversed(range(LENGTH)):
@@ -97,12 +94,31 @@ def test_a_truncated_episode_is_worth_what_it_was_cut_off_from_and_a_terminated_
                 later = 2.0 * 5 + 0.5
                 ends.add("truncated")
             later = 10.0 * after + n + GAMMA * later
-            expected[t, e, n] = later
+            worth[t, e, n] = later
+    return worth, 2.0 * count[..., None] + 0.5, ends
+
+
+def test_a_truncated_episode_is_worth_what_it_was_cut_off_from_and_a_terminated_one_nothing(learner, collected):
+    state, rollout, steps, last_value = collected
+    adv, targets, _ = learner.advantages(state.params.critic, steps, rollout, last_value)
+    expected, value, ends = returns(rollout)
 
     assert ends == {"terminated", "truncated"}
     np.testing.assert_allclose(targets.target.reshape(LENGTH, ENVS, AGENTS), expected, rtol=1e-5)
-    value = 2.0 * count[..., None] + 0.5
     np.testing.assert_allclose(adv.reshape(LENGTH, ENVS, AGENTS), expected - value, rtol=1e-5, atol=1e-4)
+
+
+def test_an_iteration_takes_its_advantages_from_the_states_that_its_rollout_leads_to(learner):
+    """The mean of A that `iterate` reports, against the rollout that its key collects."""
+    state = learner.init(jax.random.key(0))
+    _, key_collect, _ = jax.random.split(state.key, 3)
+    _, rollout = learner.collect(state, key_collect)
+    expected, value, _ = returns(rollout)
+    _, metrics = learner.iterate(state)
+
+    np.testing.assert_allclose(
+        metrics["value/adv_mean"], (expected - value)[np.asarray(rollout.active)].mean(), rtol=1e-5
+    )
 
 
 def test_agents_without_influence_leave_the_policys_update_and_stay_in_the_value_functions(learner, collected):

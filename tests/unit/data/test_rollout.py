@@ -238,11 +238,23 @@ def test_the_state_in_which_an_episode_is_cut_off_is_looked_at_in_every_seed_whe
 
 def test_nothing_is_looked_at_while_no_episode_is_cut_off():
     """Under `vmap` too, where a condition of each seed's own would be a selection between both branches."""
-    env = Ladder()
+    env, calls = Ladder(), []
 
-    def one_seed(key):
+    def look(after):
+        jax.debug.callback(lambda: calls.append("looked"))
+        return jnp.ones(1)
+
+    def one_seed(key, num_steps):
         worlds = open_worlds(env, key, 1)
-        return collect(env, climb_mostly, key, worlds, 1, look=lambda after: jnp.ones(1))[1].cut_off
+        return collect(env, climb_mostly, key, worlds, num_steps, look=look)[1]
 
-    keys = jax.random.split(jax.random.key(5), 2)
-    np.testing.assert_array_equal(jax.vmap(one_seed)(keys), 0.0)
+    def calls_in(num_steps):
+        calls.clear()
+        rollout = jax.vmap(one_seed, (0, None))(jax.random.split(jax.random.key(5), 2), num_steps)
+        jax.effects_barrier()
+        return bool(rollout.truncated.any()), len(calls)
+
+    assert calls_in(1) == (False, 0)
+    was_cut, looks = calls_in(STEPS)
+    assert was_cut
+    assert 0 < looks < STEPS
