@@ -1,0 +1,87 @@
+"""Intervals: their level on problems with a known truth, their seeds, and verdicts."""
+
+import numpy as np
+import pytest
+
+from goalward.stats.estimates import difference_of_means, iqm, mean, probability_of_improvement
+from goalward.stats.intervals import are_too_few, compare, curve, interval, verdict
+
+
+def test_the_interval_of_the_iqm_covers_the_truth_as_often_as_it_says():
+    """500 experiments of 10 runs on 6 tasks; the truth is the mean of the middle half of their pooled distribution."""
+    rng = np.random.default_rng(0)
+    centres, spread = np.linspace(0.2, 0.8, 6), 0.1
+    pooled = np.sort(rng.normal(centres[:, None], spread, (6, 400_000)).ravel())
+    truth = pooled[len(pooled) // 4 : -len(pooled) // 4].mean()
+    covered = 0
+    for _ in range(500):
+        found = interval(rng, list(rng.normal(centres[:, None], spread, (6, 10))), iqm, num_replicates=500)
+        covered += bool(found.low <= truth <= found.high)
+
+    assert 0.90 <= covered / 500 <= 0.98
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
+    scores = list(np.random.default_rng(0).uniform(size=(3, 10)))
+    first, second, other = (interval(np.random.default_rng(seed), scores, iqm) for seed in (1, 1, 2))
+
+    assert first == second
+    assert first.estimate == other.estimate
+    assert first.low != other.low
+
+
+def test_no_global_generator_is_touched():
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    interval(np.random.default_rng(0), [np.arange(5.0)], mean)
+
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+def test_a_task_is_resampled_within_itself():
+    """Two tasks without spread: no replicate can differ, which it could if runs were drawn across tasks."""
+    found = interval(np.random.default_rng(0), [np.zeros(4), np.ones(6)], mean)
+
+    assert (found.low, found.estimate, found.high) == (0.5, 0.5, 0.5)
+
+
+def test_a_curve_has_at_each_point_the_interval_of_that_point():
+    tasks = list(np.random.default_rng(0).uniform(size=(2, 21, 10)))
+    found = curve(np.random.default_rng(1), tasks, iqm)
+    single = interval(np.random.default_rng(1), [task[13] for task in tasks], iqm)
+
+    assert found.estimate.shape == found.low.shape == (21,)
+    np.testing.assert_allclose([values[13] for values in found], list(single))
+
+
+def test_a_comparison_draws_the_runs_of_both_sides():
+    rng = np.random.default_rng(0)
+    fixed, varied = [np.zeros(10)], [rng.normal(1.0, 0.5, 10)]
+    for ours, theirs, sign in ((fixed, varied, -1.0), (varied, fixed, 1.0)):
+        found = compare(np.random.default_rng(1), ours, theirs, difference_of_means)
+        assert found.estimate * sign > 0
+        assert found.high - found.low > 0.1
+
+
+def test_the_probability_of_improvement_of_equals_is_a_half_with_an_interval_around_it():
+    rng = np.random.default_rng(3)
+    found = compare(rng, list(rng.uniform(size=(4, 10))), list(rng.uniform(size=(4, 10))), probability_of_improvement)
+
+    assert found.low < 0.5 < found.high
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([0.9, 0.91, 0.92, 0.9, 0.93], [0.5, 0.6, 0.4, 0.5, 0.55], "better"),
+        ([0.5, 0.6, 0.4, 0.5, 0.55], [0.9, 0.91, 0.92, 0.9, 0.93], "worse"),
+        ([0.1, 0.9, 0.5, 0.2, 0.8], [0.2, 0.8, 0.5, 0.1, 0.95], "level"),
+        ([1.0] * 10, [1.0] * 10, "level"),
+    ],
+)
+def test_a_verdict_needs_an_interval_that_leaves_zero_out(ours, theirs, expected):
+    assert verdict(np.random.default_rng(0), np.array(ours), np.array(theirs)) == expected
+
+
+def test_fewer_than_five_runs_are_too_few():
+    assert are_too_few([np.zeros(10), np.zeros(4)])
+    assert not are_too_few([np.zeros(5)])
