@@ -81,6 +81,10 @@ class Learner(Protocol):
         """Returns actions for obs [..., N, D] and goal [..., N, G]: sampled with a key, greedy without one."""
         ...
 
+    def value(self, params: Any, obs: jax.Array, goal: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Returns V [..., N] of observations and goals, in the method's own units."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig:

@@ -103,3 +103,8 @@ class CDQNLearner(OffPolicyLearner[CDQN]):
         """Returns greedy actions for obs [..., N, D] and goal [..., N, G]; see the module's docstring on `key`."""
         del key
         return self.actor.act(self.q_values(params, obs, goal), mask, None)
+
+    def value(self, params: Params, obs: jax.Array, goal: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Returns Q [..., N] of the best allowed action; see `Learner.value`."""
+        q = self.q_values(params, obs, goal)
+        return jnp.max(jnp.where(self.actor.allowed(q, mask), q, -jnp.inf), axis=-1)

@@ -16,7 +16,7 @@ from goalward.algos.base import Metrics
 from goalward.algos.common import CommonConfig
 from goalward.algos.settings import Fraction, NonNegative, Width
 from goalward.errors import UserError
-from goalward.losses.contrastive import ENERGIES, contrastive_loss
+from goalward.losses.contrastive import ENERGIES, contrastive_loss, state_value
 from goalward.nets.heads import Head
 from goalward.nets.mlp import Networks, apply, make_networks
 
@@ -109,6 +109,13 @@ class ContrastiveCritic:
             return self._energy.paired(phi, psi)
 
         return jax.vmap(q_value)(actions)
+
+    def value(
+        self, encoders: Encoders, obs: jax.Array, goal: jax.Array, support: tuple[jax.Array, jax.Array]
+    ) -> jax.Array:
+        """Returns [...], V as the mean of Q over `Head.support` of a policy (equations 7 and 8)."""
+        actions, weights = support
+        return state_value(self.q_values(encoders, obs, actions, goal), weights)
 
     def loss(self, encoders: Encoders, pairs: Pairs) -> tuple[jax.Array, Metrics]:
         """Returns the contrastive loss (equation 3) of a minibatch, and its metrics."""

@@ -30,7 +30,7 @@ from goalward.algos.on_policy import OnPolicyConfig, OnPolicyLearner, State, Ste
 from goalward.algos.settings import Width
 from goalward.data.rollout import Rollout
 from goalward.envs.base import GoalEnv
-from goalward.losses.contrastive import advantage, masked_mean, state_value
+from goalward.losses.contrastive import advantage, masked_mean
 from goalward.losses.relabel import episode_ids, sample_future_goals
 from goalward.nets.mlp import check_networks
 
@@ -125,10 +125,10 @@ class CPPOLearner(OnPolicyLearner[CPPO]):
 
         def one_chunk(chunk: tuple[jax.Array, Steps]) -> tuple[jax.Array, jax.Array]:
             key_support, batch = chunk
-            actions, weights = self.head.support(
+            support = self.head.support(
                 key_support, batch.policy_outputs, batch.action_mask, self.config.num_value_samples
             )
-            v = state_value(self.critic.q_values(encoders, batch.obs, actions, batch.goal), weights)  # equations 7, 8
+            v = self.critic.value(encoders, batch.obs, batch.goal, support)  # equations 7, 8
             q = self.critic.q_value(encoders, batch.obs, self.head.features(batch.action), batch.goal)  # equation 6
             return advantage(q, v), v  # equation 9
 
@@ -152,3 +152,10 @@ class CPPOLearner(OnPolicyLearner[CPPO]):
             return self.policy_step(state, *batch, key)
 
         return self.each_minibatch(one_batch, state, (steps, adv), key)
+
+    def value(self, params: Params, obs: jax.Array, goal: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Returns V [..., N] of observations and goals, with the same draws each time where actions are continuous."""
+        outputs = self.actor.outputs(params.policy, params.obs_stats, obs, goal)
+        allowed = self.actor.allowed(outputs, mask)
+        support = self.head.support(jax.random.key(0), outputs, allowed, self.config.num_value_samples)
+        return self.critic.value(params.critic, self.actor.observe(params.obs_stats, obs), goal, support)

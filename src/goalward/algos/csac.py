@@ -37,6 +37,8 @@ from goalward.losses.contrastive import masked_mean
 from goalward.losses.entropy import soft_policy_loss, temperature_loss
 from goalward.nets.mlp import apply
 
+_VALUE_SAMPLES = 8  # actions drawn to show V where they cannot be listed
+
 
 @dataclass(frozen=True, kw_only=True)
 class CSAC(OffPolicyConfig):
@@ -173,3 +175,9 @@ class CSACLearner(OffPolicyLearner[CSAC]):
     ) -> jax.Array:
         """Returns actions for obs [..., N, D] and goal [..., N, G]: sampled with a key, greedy without one."""
         return self.actor.act(self.actor.outputs(params.policy.network, params.obs_stats, obs, goal), mask, key)
+
+    def value(self, params: Params, obs: jax.Array, goal: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Returns the mean of Q [..., N] under the policy, without its entropy; see `Learner.value`."""
+        outputs = self.actor.outputs(params.policy.network, params.obs_stats, obs, goal)
+        support = self.head.support(jax.random.key(0), outputs, self.actor.allowed(outputs, mask), _VALUE_SAMPLES)
+        return self.critic.value(params.critic, self.actor.observe(params.obs_stats, obs), goal, support)

@@ -118,13 +118,18 @@ class PPOLearner(OnPolicyLearner[PPO]):
         state, metrics = jax.lax.scan(epoch, state, jax.random.split(key_epochs, self.config.num_epochs))
         return self.finish(state, rollout, worlds, key, metrics | value_metrics)
 
-    def value(self, critic: Any, obs: jax.Array, goal: jax.Array) -> jax.Array:
+    def value(self, params: Params, obs: jax.Array, goal: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Returns V [..., N] of observations and goals."""
+        del mask
+        return self.estimate(params.critic, self.actor.observe(params.obs_stats, obs), goal)
+
+    def estimate(self, critic: Any, obs: jax.Array, goal: jax.Array) -> jax.Array:
         """Returns V [...] for observations as the networks see them."""
         return apply(self.networks.value, critic, obs, goal)[..., 0]
 
     def value_of_step(self, params: Params, step: TimeStep) -> jax.Array:
         """Returns V [E, N] of the states in which environments are."""
-        return self.value(params.critic, self.actor.observe(params.obs_stats, step.obs), step.goal)
+        return self.value(params, step.obs, step.goal)
 
     def advantages(
         self, critic: Any, steps: Steps, rollout: Rollout, last_value: jax.Array
@@ -135,7 +140,7 @@ class PPOLearner(OnPolicyLearner[PPO]):
         """
         # In pieces, since the layers of a whole rollout at once would not fit on a device.
         chunks = jax.tree.map(lambda x: x.reshape(self.num_batches, -1, *x.shape[1:]), (steps.obs, steps.goal))
-        value = jax.lax.map(lambda chunk: self.value(critic, *chunk), chunks).reshape(rollout.reward.shape)
+        value = jax.lax.map(lambda chunk: self.estimate(critic, *chunk), chunks).reshape(rollout.reward.shape)
         # A step leads to the state of the next one, unless the episode was cut off with it.
         next_value = jnp.concatenate([value[1:], last_value[None]])
         next_value = jnp.where(rollout.truncated[..., None], rollout.cut_off, next_value)
@@ -180,7 +185,7 @@ class PPOLearner(OnPolicyLearner[PPO]):
         """
 
         def loss_fn(critic: Any) -> jax.Array:
-            value = self.value(critic, batch.obs, batch.goal)
+            value = self.estimate(critic, batch.obs, batch.goal)
             return jnp.mean(value_loss(value, targets.target, targets.value, self.config.value_clip))
 
         critic = state.params.critic

@@ -111,7 +111,8 @@ class TimeStep(NamedTuple):
 class GoalEnv(Protocol):
     """What an environment must offer; inheriting from this class is welcome and not needed.
 
-    An environment may also have `render(state) -> uint8 [height, width, 3]`, plain NumPy, for one state.
+    An environment may also have `render(state) -> uint8 [height, width, 3]`, plain NumPy, for one state; a grid with
+    one agent also `survey(key) -> Survey` and `survey_names`, from which a report draws what its policy thinks where.
     """
 
     spec: EnvSpec
@@ -123,6 +124,21 @@ class GoalEnv(Protocol):
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         """Returns the state after `action` ([N] int32 or [N, A] float32) and its time step."""
         ...
+
+
+class Survey(NamedTuple):
+    """The start of an episode, with the agent put on every cell of the grid in turn, facing F ways."""
+
+    step: TimeStep  # [F, H, W, ...]
+    is_free: jax.Array  # [H, W] bool, where the agent can stand
+    target: jax.Array  # [2] int32, row and column
+
+
+class SurveyNames(NamedTuple):
+    """What the axes of a survey are called."""
+
+    facings: tuple[str, ...]  # F names
+    actions: tuple[str, ...]
 
 
 class Episode(NamedTuple):
@@ -179,6 +195,11 @@ def won_share(step: TimeStep) -> jax.Array:
 def can_render(env: GoalEnv) -> bool:
     """Returns whether the environment draws its states."""
     return callable(getattr(env, "render", None))
+
+
+def can_survey(env: GoalEnv) -> bool:
+    """Returns whether the environment is a grid on which an agent can be put anywhere."""
+    return callable(getattr(env, "survey", None))
 
 
 def render(env: GoalEnv, state: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:

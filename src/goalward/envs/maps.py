@@ -12,6 +12,11 @@ def parse_map(rows: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.array([[symbol == "#" for symbol in row] for row in rows])
 
 
+def all_cells(height: int, width: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Returns [H, W, 2], row and column of every cell."""
+    return np.moveaxis(np.indices((height, width), np.int32), 0, -1)
+
+
 def all_shortest_paths(walls: np.ndarray[Any, np.dtype[np.bool_]]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Returns [H, W, H, W], steps between any two free cells by breadth-first search; infinite if there is no way."""
     height, width = walls.shape

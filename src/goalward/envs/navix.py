@@ -14,9 +14,10 @@ from navix.entities import Goal as GoalCell
 from navix.rendering.cache import RenderingCache
 from navix.states import State as SuiteState
 
-from goalward.envs.base import Discrete, TimeStep
+from goalward.envs.base import Discrete, Survey, SurveyNames, TimeStep
 from goalward.envs.composed import ComposedEnv, GoalFactory, RewardFactory
 from goalward.envs.draw import AGENT_COLOURS, FLOOR, WALL, Canvas, Colour, Image
+from goalward.envs.maps import all_cells
 from goalward.envs.tasks import TASKS
 from goalward.errors import UserError, unknown_name
 from goalward.goals.navix import Position
@@ -54,6 +55,11 @@ class Navix(ComposedEnv):
     west, north) one-hot and, where the task has them, whether the key is held and whether each door is open.
     Actions: turn left, turn right, forward, pick up, drop, toggle, done.
     """
+
+    survey_names = SurveyNames(
+        facings=("facing east", "facing south", "facing west", "facing north"),
+        actions=("turn left", "turn right", "forward", "pick up", "drop", "toggle", "done"),
+    )
 
     def __init__(
         self,
@@ -109,6 +115,26 @@ class Navix(ComposedEnv):
     def render(self, state: NavixState) -> Image:
         """Returns a picture of the grid, what is in it, and the cells that the player sees."""
         return _draw(jax.device_get(state), np.asarray(self._offsets))
+
+    def survey(self, key: jax.Array) -> Survey:
+        """Returns one start with the player on every cell, facing every way; see `Survey`."""
+        state, _ = self.reset(key)
+        no = jnp.zeros((), bool)
+
+        def seen_from(position: jax.Array, direction: jax.Array) -> TimeStep:
+            player = state.entities["player"]
+            player = player.replace(
+                position=position[None].astype(player.position.dtype),
+                direction=direction[None].astype(player.direction.dtype),
+            )
+            return self._view(state._replace(entities={**state.entities, "player": player}), jnp.zeros(1), no)
+
+        on_cells = jax.vmap(jax.vmap(seen_from, (0, None)), (0, None))
+        step = jax.vmap(on_cells, (None, 0))(jnp.asarray(all_cells(*self.grid_shape)), jnp.arange(len(HEADINGS)))
+        is_free = state.grid == 0
+        if "wall" in state.entities:
+            is_free = is_free.at[tuple(state.entities["wall"].position.T)].set(False)
+        return Survey(step, is_free, state.entities["goal"].position[0].astype(jnp.int32))
 
     def _suite_start(self, key: jax.Array) -> Any:
         return self._suite.reset(key, self._no_pictures).state

@@ -54,7 +54,10 @@ class Actor:
 
     def act(self, outputs: jax.Array, mask: jax.Array | None, key: jax.Array | None) -> jax.Array:
         """Returns actions for the environment: sampled with a key, the most probable ones without."""
-        if mask is None:
-            mask = jnp.ones((*outputs.shape[:-1], self._spec.action_space.size), bool)
+        mask = self.allowed(outputs, mask)
         action = self._head.mode(outputs, mask) if key is None else self._head.sample(key, outputs, mask)
         return self._head.to_env(action)
+
+    def allowed(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
+        """Returns [..., N, A], the mask that was given, or one that allows everything."""
+        return jnp.ones((*outputs.shape[:-1], self._spec.action_space.size), bool) if mask is None else mask

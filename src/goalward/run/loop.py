@@ -16,7 +16,8 @@ import numpy as np
 from flax import struct
 
 from goalward.algos.base import Learner
-from goalward.envs.base import GoalEnv, can_render
+from goalward.envs.base import GoalEnv, can_render, can_survey
+from goalward.envs.tasks import TASKS
 from goalward.errors import GoalwardError, UserError, brief
 from goalward.evaluate.records import marl_eval_layout
 from goalward.evaluate.schedule import evaluation_iterations
@@ -24,7 +25,7 @@ from goalward.run.checkpoint import Checkpoints
 from goalward.run.config import Plan
 from goalward.run.directory import RunDirectory, write_json
 from goalward.run.interrupts import catch_interrupts
-from goalward.run.media import save_episodes
+from goalward.run.media import save_episodes, save_survey
 from goalward.run.memory import memory_explained, require_memory_of
 from goalward.run.policy import Policy
 from goalward.run.program import MAX_ITERATIONS_PER_CALL, Evaluation, Program
@@ -93,6 +94,8 @@ class Training:
         self.progress = Progress()
         self.evaluated: set[int] = set()  # iterations whose evaluation is on record
         self.seconds_per_iteration: float | None = None
+        self.training_seconds: list[float] = []  # of every call, in this process
+        self.evaluation_seconds: list[float] = []  # the first of them compiles
         self.started = time.perf_counter()
         self.checkpoints = Checkpoints(directory.checkpoints, plan.run.keep_checkpoints)
 
@@ -194,7 +197,8 @@ class Training:
         began = time.perf_counter()
         learner, metrics = advance(state.learner, jnp.int32(count))
         history = {name: np.asarray(values)[:count] for name, values in metrics.items()}
-        self.seconds_per_iteration = (time.perf_counter() - began) / count
+        self.training_seconds.append(time.perf_counter() - began)
+        self.seconds_per_iteration = self.training_seconds[-1] / count
         self._check_finite(history)
         self.progress.history += [{name: values[i].tolist() for name, values in history.items()} for i in range(count)]
         self.progress.iteration += count
@@ -234,7 +238,9 @@ class Training:
         """Returns the state with the best parameters brought up to date; the evaluation is recorded and saved."""
         index = self.evaluations.index(self.progress.iteration)
         params = state.learner.params
-        evaluation = self.program.evaluate(params, index, self.plan.run.eval_episodes)
+        began = time.perf_counter()
+        evaluation = jax.block_until_ready(self.program.evaluate(params, index, self.plan.run.eval_episodes))
+        self.evaluation_seconds.append(time.perf_counter() - began)
         better = evaluation.win_rate > state.best_win_rate
 
         def pick(new: jax.Array, old: jax.Array) -> jax.Array:
@@ -297,29 +303,48 @@ class Training:
             for row in final:
                 row["best checkpoint"] = absolute[row["seed"]]["win_rate"]
         stop_if_asked()
+        policies = [
+            Policy(self.learner, jax.tree.map(lambda x, i=i: x[i], params), seed) for i, seed in enumerate(self.seeds)
+        ]
+        if run.render_episodes:
+            self._show(policies[0])
+        stop_if_asked()
+        # Last of all: a run with results is finished.
         write_json(
             self.directory.results,
             marl_eval_layout(records, absolute, task=self.plan.task_name(self.env), algo=run.algo),
         )
-        policies = [
-            Policy(self.learner, jax.tree.map(lambda x, i=i: x[i], params), seed) for i, seed in enumerate(self.seeds)
-        ]
-        if run.render_episodes and can_render(self.env):
-            self._show(policies[0])
-        stop_if_asked()
         self.reporter.finished(final)
+        self._tell_ceilings()
+        self._tell_evaluation_share()
         self.reporter.say(f"Done in {time.perf_counter() - self.started:.0f} s: {self.directory.path}")
         return Run(self.directory.path, self.plan, records, final, policies)
 
+    def _tell_ceilings(self) -> None:
+        """Says what no policy can exceed where a task has targets that cannot be reached."""
+        task = TASKS.get(self.plan.run.task)
+        if task and task.ceilings and not self.plan.run.env:
+            bounds = " and ".join(f"{value:.3f} ({name})" for name, value in task.ceilings.items())
+            self.reporter.say(f"No policy can exceed {bounds} on {task.name}: other targets cannot be reached.")
+
+    def _tell_evaluation_share(self) -> None:
+        """Says how much of the time between the first evaluation and the last went into evaluating."""
+        training, evaluating = sum(self.training_seconds), sum(self.evaluation_seconds[1:])
+        if training and evaluating:
+            share = evaluating / (training + evaluating)
+            self.reporter.say(f"Evaluations took {share:.0%} of the time after compilation.")
+
     def _show(self, policy: Policy) -> None:
-        """Makes the picture; a mistake in the user's `render` costs the picture, not the run."""
-        path = self.directory.media / "episodes.gif"
+        """Makes the pictures; a mistake in the user's `render` or `survey` costs the picture, not the run."""
+        media, key = self.directory.media, self.program.film_key()
         try:
-            save_episodes(path, self.env, policy, self.program.film_key(), self.plan.run.render_episodes)
+            if can_survey(self.env):
+                save_survey(media / "survey.json", self.env, policy, key)
+            if can_render(self.env):
+                save_episodes(media / "episodes.gif", self.env, policy, key, self.plan.run.render_episodes)
+                self.reporter.say(f"Episodes of seed {policy.seed}: {media / 'episodes.gif'}")
         except Exception as error:
             self.reporter.say(f"The picture could not be made; {brief(error)}.")
-        else:
-            self.reporter.say(f"Episodes of seed {policy.seed}: {path}")
 
     def _interrupted(self, what: str) -> Interrupted:
         task, path = self.plan.run.task, self.directory.path

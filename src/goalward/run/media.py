@@ -11,7 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from goalward.envs.base import Episode, GoalEnv, advance_episode, is_over, render, start_episode
+from goalward.envs.base import (
+    Episode,
+    GoalEnv,
+    Survey,
+    SurveyNames,
+    advance_episode,
+    is_over,
+    render,
+    start_episode,
+)
+from goalward.run.directory import write_json
 from goalward.run.memory import require_memory_for_film
 from goalward.run.policy import Policy
 
@@ -37,6 +47,29 @@ def save_episodes(path: Path, env: GoalEnv, policy: Policy, key: jax.Array, num_
     columns = min(3, num_episodes)
     frames = [Image.fromarray(_mosaic([film[t] for film in films], columns)) for t in range(length + _HOLD)]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=_FRAME_MS, loop=0)
+
+
+def save_survey(path: Path, env: GoalEnv, policy: Policy, key: jax.Array) -> None:
+    """Writes V and the greedy action on every cell of a grid at the start of one episode, as JSON."""
+
+    def look(key: jax.Array) -> tuple[Survey, jax.Array, jax.Array]:
+        survey: Survey = env.survey(key)  # type: ignore[attr-defined]
+        seen = survey.step.obs, survey.step.goal, survey.step.action_mask
+        return survey, policy.value(*seen)[..., 0], policy.act(*seen)[..., 0]
+
+    survey, value, action = jax.device_get(jax.jit(look)(key))
+    names: SurveyNames = env.survey_names  # type: ignore[attr-defined]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(
+        path,
+        {
+            **names._asdict(),
+            "is_free": survey.is_free.tolist(),  # [H][W]
+            "target": survey.target.tolist(),  # row, column
+            "value": value.astype(float).tolist(),  # [F][H][W]
+            "action": action.tolist(),  # [F][H][W]
+        },
+    )
 
 
 def record_episode(env: GoalEnv, policy: Policy, key: jax.Array, stride: int) -> Episode:

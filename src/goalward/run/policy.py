@@ -29,3 +29,7 @@ class Policy:
     ) -> jax.Array:
         """Returns actions for obs [..., N, D] and goal [..., N, G]: sampled with a key, greedy without one."""
         return self.learner.act(self.params, obs, goal, mask, key)
+
+    def value(self, obs: jax.Array, goal: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Returns V [..., N] of observations and goals, in the units of the method that learned it."""
+        return self.learner.value(self.params, obs, goal, mask)

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from goalward.envs.base import Discrete, TimeStep
+from goalward.envs.base import Discrete, Survey, SurveyNames, TimeStep
 from goalward.envs.composed import GoalFactory, RewardFactory, require_whole
 from goalward.envs.draw import WALL, Canvas, Image, draw_agents
-from goalward.envs.maps import all_shortest_paths
+from goalward.envs.maps import all_cells, all_shortest_paths
 from goalward.envs.toy.base import TargetTask, distinct_cells
 from goalward.errors import UserError
 from goalward.goals.toy import Position
@@ -34,6 +34,8 @@ class Rooms(TargetTask):
 
     Observation: row and column, one-hot each. Actions: up, down, left, right; moves into walls are masked.
     """
+
+    survey_names = SurveyNames(facings=("",), actions=("up", "down", "left", "right"))
 
     def __init__(
         self,
@@ -91,6 +93,16 @@ class Rooms(TargetTask):
             canvas.cell(col, row, WALL)
         draw_agents(canvas, state.position, state.target, radius=0.28, target_radius=0.36, offset=0.5)
         return canvas.image()
+
+    def survey(self, key: jax.Array) -> Survey:
+        """Returns one start with the agent on every cell; see `Survey`."""
+        state, _ = self.reset(key)
+
+        def seen_from(position: jax.Array) -> TimeStep:
+            return self._view(state._replace(position=position[None]), jnp.zeros(1))
+
+        step = jax.vmap(jax.vmap(jax.vmap(seen_from)))(jnp.asarray(all_cells(self.size, self.size))[None])
+        return Survey(step, ~jnp.asarray(self.walls), state.target[0])
 
     def _view(self, state: RoomsState, reward: jax.Array) -> TimeStep:
         row, col = state.position.T
