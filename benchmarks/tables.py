@@ -154,6 +154,23 @@ def of_methods(*algos: str) -> list[Row]:
     return [row for row in read("builtin_tasks")["rows"] if row["algo"] in algos]
 
 
+def evaluation(rows: list[Row]) -> str:
+    """Returns what `evaluation_share.py` found."""
+    return table(
+        ["task", "seeds", "one evaluation", "from one to the next", "share"],
+        [
+            [
+                f"`{row['task']}`",
+                str(row["seeds"]),
+                f"{row['seconds_per_evaluation']:.2f} s",
+                f"{row['seconds_between']:.1f} s",
+                f"{row['share']:.1%}",
+            ]
+            for row in rows
+        ],
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     **{algo: lambda algo=algo: learned(of_methods(algo)) for algo in METHODS},  # type: ignore[misc]
     "baselines": lambda: learned(of_methods("ppo", "csac", "icsac", "cdqn"), with_method=True),
@@ -162,6 +179,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "resets": lambda: resets(read("envs")["rows"]),
     "oracle": lambda: oracle(read("critic_oracle")["rows"]),
     "peers": lambda: peers(read("peers")["rows"]),
+    "evaluation": lambda: evaluation(read("evaluation_share")["rows"]),
 }
 
 

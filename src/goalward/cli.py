@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -193,6 +194,40 @@ def check(options: argparse.Namespace) -> None:
     print(f"{options.env} keeps the contract.")
 
 
+def study(options: argparse.Namespace) -> None:
+    """Runs a declared matrix of runs; finished cells are skipped, interrupted ones gone on with."""
+    from goalward.studies.conduct import StudyDirectory, StudyInterrupted, conduct, require_packages
+    from goalward.studies.declare import load_study
+    from goalward.studies.progress import StudyTerminal
+
+    whole = load_study(options.study).scaled(options.scale)
+    part = whole.only(options.tasks, options.algos)
+    require_packages(part)
+    out = options.out or Path("studies", whole.name)
+    directory = StudyDirectory.create(out, whole)
+    terminal = StudyTerminal()
+    try:
+        outcome = conduct(whole, directory, part.cells, terminal)
+    except StudyInterrupted:
+        again = shlex.join(["goalward", *(sys.argv[1:])])
+        raise KeyboardInterrupt(f"Stopped; what has run is saved in {out}. Go on with: {again}") from None
+    terminal.say(f"{len(outcome.finished)} of {len(part.cells)} cells are finished: {out}")
+    if outcome.failed:
+        listed = "\n".join(f"- {failure.cell}: {failure.reason}" for failure in outcome.failed)
+        raise GoalwardError(f"{len(outcome.failed)} cells failed; the same command tries them again.\n{listed}")
+
+
+def report(options: argparse.Namespace) -> None:
+    """Writes statistics, figures and one HTML page over any set of runs."""
+    try:
+        from goalward.report.page import write_report
+    except ModuleNotFoundError as error:
+        raise UserError(f"A report needs {error.name}: pip install 'goalward[report]'.") from error
+    from goalward.report.collect import collect
+
+    print(write_report(collect(options.dirs), options.out or options.dirs[0] / "report"))
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are one sentence."""
 
@@ -231,6 +266,17 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=_path, metavar="FILE.gif", help="where to (default: RUN/media/render.gif)")
     sub.add_argument("--episodes", type=int, default=6, help="how many episodes side by side (default: 6)")
     sub.add_argument("--key", type=int, default=0, help="random key of the episodes (default: 0)")
+
+    sub = command("study", study)
+    sub.add_argument("study", metavar="NAME_OR_FILE", help="a study's name or a .toml file")
+    sub.add_argument("--scale", type=float, default=1.0, help="the share of the declared steps and seeds (default: 1)")
+    sub.add_argument("--tasks", nargs="+", default=[], help="only these tasks of it")
+    sub.add_argument("--algos", nargs="+", default=[], help="only these algorithms of it")
+    sub.add_argument("--out", type=_path, help="its directory (default: studies/NAME)")
+
+    sub = command("report", report)
+    sub.add_argument("dirs", nargs="+", type=_path, metavar="DIR", help="directories with runs below them")
+    sub.add_argument("--out", type=_path, help="where to (default: report/ in the first directory)")
 
     sub = command("check", check)
     sub.add_argument("env", metavar="module:factory", help="your environment, or a task's name")

@@ -133,6 +133,17 @@ class RunDirectory:
                 ) from error
             yield
 
+    def is_held(self) -> bool:
+        """Returns whether a process is writing the directory."""
+        if not self._lock.is_file():
+            return False
+        with _explained(self._lock, "readable"), self._lock.open("r") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
+
     def append_records(self, records: list[dict[str, Any]]) -> None:
         """Adds lines to metrics.jsonl."""
         with _explained(self.metrics, "writable"), self.metrics.open("a", encoding="utf-8") as handle:

@@ -1,0 +1,1 @@
+"""The report: runs collected from disk, their statistics, figures, tables and one page."""

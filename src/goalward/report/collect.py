@@ -1,0 +1,279 @@
+"""Finds runs on disk and reads what the report needs of them; no checkpoint is opened and no code is loaded.
+
+A run is any directory with a config.toml and a metrics.jsonl. What a study adds is in its study.toml: how its cells are
+called, how far it was scaled down, and so which of them are missing.
+
+Axes: P evaluations, S seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from goalward.algos.base import ALGORITHMS
+from goalward.envs.tasks import TASKS
+from goalward.errors import UserError, brief
+from goalward.report.maps import Survey
+from goalward.run.config import Plan
+from goalward.run.directory import RunDirectory
+from goalward.stats.estimates import Floats
+from goalward.studies.conduct import StudyDirectory
+from goalward.studies.declare import Study
+
+T = TypeVar("T")
+
+_PASSED_OVER = {"checkpoints", "media", "logs", "report"}
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run writes at its end."""
+
+    task: str
+    best: dict[str, Floats]  # measure -> [S], of the best policies
+    by_seed: dict[str, Any]  # the seeds' part of the MARL-eval layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One run with all its seeds."""
+
+    path: Path
+    task: str
+    method: str  # how it is called in the report: `cppo`, `ppo reward=sparse`
+    plan: Plan
+    versions: dict[str, Any]
+    seeds: tuple[int, ...]  # [S]
+    steps: Floats  # [P], environment steps per seed
+    win_rate: Floats  # [P, S]
+    results: Results | None  # once the run has come to its end
+    seconds: float  # compilation and evaluation included
+    picture: Path | None
+    survey: Survey | None  # what the policy thinks on every cell of a grid
+
+    @property
+    def suite(self) -> str:
+        """The part of the task's name before the slash."""
+        return self.task.partition("/")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """All runs of a method on a task, taken together."""
+
+    task: str
+    method: str
+    steps: Floats  # [P]
+    win_rate: Floats  # [P, S]
+    measures: dict[str, Floats]  # name -> [S], of the best policies; empty until all runs have come to their end
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all runs have come to their end, so that they can be judged."""
+        return bool(self.measures)
+
+    @property
+    def final(self) -> Floats:
+        """The win rates [S] that the seeds are judged by."""
+        return self.measures["win_rate"]
+
+    @property
+    def suite(self) -> str:
+        """The part of the task's name before the slash."""
+        return self.task.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class MissingCell:
+    """A cell of a study without a finished run, and the last that was heard of it."""
+
+    study: str
+    cell: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Everything that a report is made of."""
+
+    runs: list[RunRecord]
+    studies: list[Study]
+    missing: list[MissingCell]
+
+
+def collect(paths: Sequence[Path]) -> Collection:
+    """Returns the runs and studies below some directories, each once."""
+    methods: dict[Path, str] = {}  # of the runs that a study names
+    runs: dict[Path, RunDirectory] = {}
+    studies: list[Study] = []
+    missing: list[MissingCell] = []
+    for root in paths:
+        if not root.is_dir():
+            raise UserError(f"Expected '{root}' to be a directory with runs in it; there is none at that path.")
+        for folder in _folders(root.resolve()):
+            study_directory, run = StudyDirectory(folder), RunDirectory(folder)
+            if study_directory.declaration.is_file():
+                study = study_directory.read()
+                studies.append(study)
+                methods |= {study_directory.run(cell).path: cell.method for cell in study.cells}
+                missing += _missing_cells(study_directory, study)
+            if run.config.is_file() and run.metrics.is_file():
+                runs[folder] = run
+    records = [read_run(run, methods.get(folder)) for folder, run in runs.items()]
+    found = [record for record in records if record is not None]
+    if not found:
+        raise UserError(f"Expected runs that were evaluated below {', '.join(map(str, paths))}; found none.")
+    return Collection(sorted(found, key=_place), studies, missing)
+
+
+def _place(run: RunRecord) -> tuple[int, str, int, str, int, Path]:
+    """Returns what runs are ordered by: tasks and methods as in their tables, then names, seeds and directories."""
+    tasks, algos = list(TASKS), list(ALGORITHMS)
+    place = tasks.index(run.task) if run.task in tasks else len(tasks)
+    return place, run.task, algos.index(run.plan.run.algo), run.method, run.seeds[0], run.path
+
+
+def read_run(directory: RunDirectory, method: str | None = None) -> RunRecord | None:
+    """Returns what a run has recorded so far, None if it has not been evaluated."""
+    plan = directory.plan()
+    records = directory.read_records()
+    seeds = tuple(range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds))
+    by_step: dict[int, dict[int, float]] = {}
+    for record in records:
+        by_step.setdefault(record["step"], {})[record["seed"]] = record["win_rate"]
+    whole = {step: rates for step, rates in sorted(by_step.items()) if rates.keys() == set(seeds)}
+    if not whole:
+        return None
+    results = _parsed(directory.results, lambda content: _results(content, seeds))
+    picture = directory.media / "episodes.gif"
+    return RunRecord(
+        path=directory.path,
+        task=results.task if results else plan.run.task,
+        method=method or method_name(plan),
+        plan=plan,
+        versions=_read_json(directory.versions) or {},
+        seeds=seeds,
+        steps=np.array(list(whole), np.float64),
+        win_rate=np.array([[rates[seed] for seed in seeds] for rates in whole.values()], np.float64),
+        results=results,
+        seconds=max(record["elapsed"] for record in records),
+        picture=picture if picture.is_file() else None,
+        survey=_parsed(directory.media / "survey.json", Survey.parse),
+    )
+
+
+def method_name(plan: Plan) -> str:
+    """Returns the algorithm's name, with the goal and the reward where they are not the task's default.
+
+    Only PPO learns from a reward; beside another method it says nothing.
+    """
+    task = TASKS.get(plan.run.task)
+    chosen = [("goal", plan.run.goal, task and task.goals), ("reward", plan.run.reward, task and task.rewards)]
+    named = [
+        f"{key}={name}"
+        for key, name, known in chosen
+        if name and name != next(iter(known or ()), None) and (key == "goal" or plan.run.algo == "ppo")
+    ]
+    return " ".join([plan.run.algo, *named])
+
+
+def series_of(runs: Iterable[RunRecord]) -> list[Series]:
+    """Returns runs that can be taken together as one: of a task and method, evaluated at the same steps, other seeds.
+
+    A run that cannot, since it repeats a seed or was evaluated elsewhere, stands alone under its directory's name.
+    """
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in runs:
+        members = groups.setdefault((run.task, run.method), [])
+        if members and not _go_together(members, run):
+            groups[run.task, f"{run.method} ({run.path.name})"] = [run]
+        else:
+            members.append(run)
+    return [
+        Series(
+            task=task,
+            method=method,
+            steps=members[0].steps,
+            win_rate=np.concatenate([run.win_rate for run in members], axis=1),
+            measures=_measures(members),
+            runs=tuple(members),
+        )
+        for (task, method), members in groups.items()
+    ]
+
+
+def _go_together(members: list[RunRecord], run: RunRecord) -> bool:
+    taken = {seed for member in members for seed in member.seeds}
+    return taken.isdisjoint(run.seeds) and np.array_equal(members[0].steps, run.steps)
+
+
+def _measures(members: list[RunRecord]) -> dict[str, Floats]:
+    measured = [run.results.best if run.results else {} for run in members]
+    shared = [name for name in measured[0] if all(name in other for other in measured)]
+    return {name: np.concatenate([best[name] for best in measured]) for name in shared}
+
+
+def _missing_cells(directory: StudyDirectory, study: Study) -> Iterator[MissingCell]:
+    for cell in study.cells:
+        if not directory.is_finished(cell):
+            reason = directory.last_words(cell) if directory.log(cell).is_file() else "not begun"
+            yield MissingCell(study.name, str(cell), reason)
+
+
+def marl_eval_data(series: Iterable[Series]) -> dict[str, Any]:
+    """Returns all finished runs in one MARL-eval layout: environment -> task -> method -> seed -> evaluation."""
+    merged: dict[str, Any] = {}
+    for s in series:
+        suite, _, name = s.task.rpartition("/")
+        for run in s.runs:
+            if run.results:
+                methods = merged.setdefault(suite or name, {}).setdefault(name, {})
+                # A comma is the one character that MARL-eval does not allow in a name.
+                methods.setdefault(s.method.replace(",", ";"), {}).update(run.results.by_seed)
+    return merged
+
+
+def _results(results: dict[str, Any], seeds: tuple[int, ...]) -> Results:
+    """Returns what is in the MARL-eval layout of one run."""
+    ((suite, tasks),) = results.items()
+    ((name, algos),) = tasks.items()
+    (by_seed,) = algos.values()
+    best = [by_seed[f"seed_{seed}"]["absolute_metrics"] for seed in seeds]
+    measures = {measure: np.array([row[measure][0] for row in best], np.float64) for measure in best[0]}
+    return Results(name if suite == name else f"{suite}/{name}", measures, by_seed)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise TypeError(f"it holds a {type(content).__name__}")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"Expected '{path}' to be an object of JSON, as the run wrote it; {brief(error)}.") from error
+    return content
+
+
+def _parsed(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
+    """Returns what a JSON file holds, None if there is none; raises if it is not as the run wrote it."""
+    content = _read_json(path)
+    try:
+        return None if content is None else parse(content)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UserError(f"Expected '{path}' to be as the run wrote it; {brief(error)}.") from error
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """Yields a directory and all below it in order of their names, without what runs keep for themselves."""
+    for path, folders, _ in os.walk(root):
+        folders[:] = sorted(set(folders) - _PASSED_OVER)
+        yield Path(path)

@@ -1,0 +1,1 @@
+"""Studies: declared matrices of runs, and what conducts them."""

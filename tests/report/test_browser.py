@@ -1,0 +1,139 @@
+"""The report in a real browser: Debian's chromium, headless."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from made_runs import learning_curves, write_run, write_survey
+
+from goalward.report.collect import collect
+from goalward.report.page import write_report
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium: apt-get install chromium")
+
+# A browser that looks for updates would be refused by machines without a network, and say so in the console.
+QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-gpu"]
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Inside a container, as root, chromium cannot make a sandbox of its own.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET, chromium_sandbox=os.geteuid() != 0)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The page of a few runs, with everything on it that the pointer can touch."""
+    root, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(0)
+    for task in ("toy/rooms", "toy/swarm"):
+        for algo, top in (("cppo", 0.9), ("ppo", 0.6)):
+            path = write_run(root / task / algo, task, algo, learning_curves(rng, 5, 6, top))
+            if task == "toy/rooms":
+                write_survey(path)
+    return write_report(collect([root]), root / "report")
+
+
+@pytest.fixture
+def opened(browser):
+    """Returns a function that opens a page; whatever it complains of or asks a network for is a failure."""
+    contexts = []
+
+    def open_page(path, size=DESKTOP, **options):
+        context = browser.new_context(viewport=size, **options)
+        page = context.new_page()
+        complaints = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: complaints.append(request.url) if is_elsewhere(request.url, path) else None)
+        contexts.append((context, complaints))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context, complaints in contexts:
+        context.close()
+        assert complaints == []
+
+
+def is_elsewhere(address, path):
+    return address != path.as_uri() and not address.startswith("data:")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_it_shows_without_a_complaint_and_fits_the_screen(opened, report, size, colours):
+    page = opened(report, size, color_scheme=colours)
+
+    assert page.locator("h1").inner_text() == "Runs"
+    assert page.locator("figure svg").count() == page.locator("figure[data-chart]").count() > 4
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    ground, ink = (page.evaluate(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color"))
+    assert (brightness(ground) > brightness(ink)) == (colours == "light")
+
+
+def test_a_click_on_a_heading_sorts_its_column(opened, report):
+    page = opened(report)
+    table = page.locator("#tasks table").first
+    column = [name.strip() for name in table.locator("th").all_inner_texts()].index("mean win rate")
+
+    def shown():
+        return [float(text.split()[0]) for text in table.locator(f"td:nth-child({column + 1})").all_inner_texts()]
+
+    before = shown()
+    table.locator("th button").nth(column).click()
+    assert shown() == sorted(before) != before
+    table.locator("th button").nth(column).click()
+    assert shown() == sorted(before, reverse=True)
+    assert table.locator("th").nth(column).get_attribute("aria-sort") == "descending"
+
+
+def test_the_pointer_shows_the_numbers_of_a_chart(opened, report):
+    page = opened(report)
+    figure = page.locator("figure[data-chart=tasks-0]")
+    figure.scroll_into_view_if_needed()
+    data = json.loads(figure.locator("script").text_content())
+    place = figure.locator("svg").bounding_box()
+    view = figure.locator("svg").evaluate("svg => svg.viewBox.baseVal.width")
+    left, top, width, height = (length * place["width"] / view for length in data["box"])
+    last = data["lines"][0]["x"][-1]
+    x = left + width * (last - data["x"][0]) / (data["x"][1] - data["x"][0])
+    page.mouse.move(place["x"] + x - 1, place["y"] + top + height / 2)
+    note = figure.locator(".pointer")
+
+    assert note.is_visible()
+    for line in data["lines"]:
+        low, high = line["low"][-1], line["high"][-1]
+        assert f"{line['name']} {line['estimate'][-1]:.3f} [{low:.3f}, {high:.3f}]" in note.inner_text()
+    assert "1K steps" in note.inner_text()
+    page.mouse.move(0, 0)
+    assert not note.is_visible()
+
+
+def test_the_pointer_shows_the_cells_of_a_map(opened, report):
+    page = opened(report)
+    figure = page.locator("figure[data-chart=maps-0]")
+    figure.scroll_into_view_if_needed()
+    data = json.loads(figure.locator("script").text_content())
+    place = figure.locator("svg").bounding_box()
+    view = figure.locator("svg").evaluate("svg => svg.viewBox.baseVal.width")
+    seen = []
+    for number in range(2):
+        left, top, width, height = (length * place["width"] / view for length in data["maps"][number]["box"])
+        page.mouse.move(place["x"] + left + 0.25 * width, place["y"] + top + 0.75 * height)
+        seen.append(figure.locator(".pointer").inner_text())
+
+    assert "row 1, column 0: -2.000" in seen[0]
+    assert "row 1, column 0: down" in seen[1]
+
+
+def brightness(colour):
+    return sum(int(part) for part in colour.strip("rgba()").split(",")[:3])

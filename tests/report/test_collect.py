@@ -1,0 +1,123 @@
+"""Runs are found, read as they were written, and taken together where that makes sense."""
+
+import json
+
+import numpy as np
+import pytest
+from made_runs import write_run
+
+from goalward.errors import UserError
+from goalward.report.collect import collect, marl_eval_data, series_of
+
+RATES = [[0.0, 0.1], [0.5, 0.6], [0.7, 0.8]]
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path):
+    write_run(tmp_path / "a" / "b", "toy/rooms", "cppo", RATES, absolute=[0.75, 0.85], extra={"task/crashed": 0.25})
+    (run,) = collect([tmp_path]).runs
+
+    assert (run.task, run.suite, run.method, run.seeds) == ("toy/rooms", "toy", "cppo", (0, 1))
+    np.testing.assert_array_equal(run.steps, [0, 500, 1000])
+    np.testing.assert_array_equal(run.win_rate, RATES)
+    np.testing.assert_array_equal(run.results.best["win_rate"], [0.75, 0.85])
+    np.testing.assert_array_equal(run.results.best["crashed"], [0.25, 0.25])
+    assert run.seconds == 120.0
+    (series,) = series_of([run])
+    assert list(series.measures) == ["win_rate", "return", "length", "crashed"]
+
+
+def test_a_directory_that_is_named_twice_is_read_once(tmp_path):
+    write_run(tmp_path / "a", "toy/rooms", "cppo", RATES)
+
+    assert len(collect([tmp_path, tmp_path / "a"]).runs) == 1
+
+
+def test_an_evaluation_that_lacks_a_seed_is_passed_over(tmp_path):
+    path = write_run(tmp_path / "a", "toy/rooms", "cppo", RATES, finished=False)
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text("\n".join(lines[:-1]) + "\n")
+    (run,) = collect([tmp_path]).runs
+
+    np.testing.assert_array_equal(run.win_rate, RATES[:2])
+    assert run.results is None
+    assert not series_of([run])[0].is_finished
+
+
+def test_other_seeds_of_the_same_are_taken_together(tmp_path):
+    write_run(tmp_path / "a", "toy/rooms", "cppo", RATES, absolute=[0.1, 0.2])
+    write_run(tmp_path / "b", "toy/rooms", "cppo", RATES, run={"first_seed": 2}, absolute=[0.3, 0.4])
+    (series,) = series_of(collect([tmp_path]).runs)
+
+    np.testing.assert_array_equal(series.final, [0.1, 0.2, 0.3, 0.4])
+    assert series.win_rate.shape == (3, 4)
+
+
+@pytest.mark.parametrize("other", [{"last_step": 1000}, {"last_step": 2000, "run": {"first_seed": 2}}])
+def test_a_run_that_repeats_a_seed_or_has_other_steps_stands_alone(tmp_path, other):
+    write_run(tmp_path / "a", "toy/rooms", "cppo", RATES)
+    write_run(tmp_path / "b", "toy/rooms", "cppo", RATES, **other)
+    names = [series.method for series in series_of(collect([tmp_path]).runs)]
+
+    assert names == ["cppo", "cppo (b)"]
+
+
+def test_a_goal_and_a_reward_are_named_where_they_are_not_the_tasks_own(tmp_path):
+    write_run(tmp_path / "a", "toy/routing", "cppo", RATES, run={"goal": "distance", "reward": "dense"})
+    write_run(tmp_path / "b", "toy/routing", "ppo", RATES, run={"goal": "position", "reward": "sparse"})
+
+    assert [run.method for run in collect([tmp_path]).runs] == ["cppo goal=distance", "ppo reward=sparse"]
+
+
+def test_what_is_no_run_is_refused_with_a_sentence(tmp_path):
+    with pytest.raises(UserError, match="there is none at that path"):
+        collect([tmp_path / "nowhere"])
+    with pytest.raises(UserError, match="found none"):
+        collect([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("results.json", "{"),
+        ("results.json", "[]"),
+        ("results.json", json.dumps({"toy": {"rooms": {"cppo": {"seed_0": {}}}}})),
+        ("versions.json", "{"),
+        ("media/survey.json", "{}"),
+        ("media/survey.json", json.dumps({"is_free": [[True]], "value": 1, "action": 1})),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    path = write_run(tmp_path / "a", "toy/rooms", "cppo", RATES)
+    (path / name).parent.mkdir(exist_ok=True)
+    (path / name).write_text(content)
+
+    with pytest.raises(UserError, match=name.rpartition("/")[2]):
+        collect([tmp_path])
+
+
+def test_all_runs_go_into_one_file_of_marl_eval(tmp_path):
+    """Its documented format: names without commas, the same steps for every seed, every measure a list."""
+    for task in ("toy/rooms", "toy/swarm"):
+        for algo in ("cppo", "ppo"):
+            write_run(tmp_path / task / algo, task, algo, RATES, absolute=[0.75, 0.85])
+    write_run(tmp_path / "more", "toy/rooms", "cppo", RATES, run={"first_seed": 2}, absolute=[0.3, 0.4])
+    write_run(tmp_path / "begun", "toy/rooms", "cppo", RATES, run={"first_seed": 9}, finished=False)
+    data = marl_eval_data(series_of(collect([tmp_path]).runs))
+
+    assert {task: list(methods) for task, methods in data["toy"].items()} == {
+        "rooms": ["cppo", "ppo"],
+        "swarm": ["cppo", "ppo"],
+    }
+    assert list(data["toy"]["rooms"]["cppo"]) == ["seed_0", "seed_1", "seed_2", "seed_3"]
+    for methods in data["toy"].values():
+        for method, seeds in methods.items():
+            assert "," not in method
+            for evaluations in seeds.values():
+                assert set(evaluations) == {"step_0", "step_1", "step_2", "absolute_metrics"}
+                steps = [evaluations[f"step_{i}"].pop("step_count") for i in range(3)]
+                assert steps == [0, 500, 1000]
+                for name, measures in evaluations.items():
+                    lists = {key: value for key, value in measures.items() if key != "elapsed_time"}
+                    assert set(lists) == {"win_rate", "return", "length"}, name
+                    assert all(len(values) == 1 for values in lists.values())
+    assert data["toy"]["rooms"]["cppo"]["seed_3"]["absolute_metrics"]["win_rate"] == [0.4]
