@@ -10,8 +10,10 @@ import tomli_w
 from made_runs import learning_curves, write_benchmark, write_run, write_survey
 
 from goalward.report.collect import collect
+from goalward.report.figures import Line, Panel, as_file, draw
 from goalward.report.page import render, write_report
 from goalward.report.sections import sections
+from goalward.stats import Interval
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -153,6 +155,15 @@ def test_what_users_write_is_text_and_never_markup(tmp_path):
     data = [json.loads(text) for text in elements.scripts[:-1]]
     assert len(data) == page.count("<figure data-chart=")
     assert elements.scripts[-1].startswith('"use strict";')
+
+
+def test_names_are_no_formulas():
+    points = np.array([0.0, 1.0])
+    line = Line(r"$\frac$", points, Interval(points, points, points))
+    figure = draw([Panel(r"$\sum_$ & 1 % of $", [line])], legend=True)
+
+    assert r"$\sum_$ &amp; 1 % of $" in as_file(figure, "svg").decode()
+    assert as_file(figure, "pdf").startswith(b"%PDF")
 
 
 def test_nothing_is_asked_of_a_network(runs):

@@ -44,6 +44,7 @@ STYLE: Any = {  # Matplotlib's types ask for a literal of its names
     "svg.hashsalt": "goalward",  # the same figure is the same file
     "pdf.fonttype": 42,
     "legend.frameon": False,
+    "text.parse_math": False,  # a dollar in a name is a dollar
 }
 
 

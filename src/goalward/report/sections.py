@@ -230,7 +230,8 @@ def _profiles(series: list[Series]) -> Section:
         lines = []
         for method in dict.fromkeys(s.method for s in series if s.suite == suite):
             scores = [s.final for s in series if (s.suite, s.method) == (suite, method)]
-            lines.append(Line(method, levels, summary.profile(suite, method, scores, levels)))
+            rng = summary.generator("profile", suite, method)
+            lines.append(Line(method, levels, stats.profile(rng, scores, levels)))
         ticks = [(level, f"{level:g}") for level in (0.0, 0.25, 0.5, 0.75, 1.0)]
         panels.append(Panel(suite, lines, x_label="win rate", y_label="share of runs above", x_ticks=ticks))
     return Section("profiles", "Performance profiles", panels=panels)

@@ -108,11 +108,3 @@ def comparisons(series: Sequence[Series]) -> list[Comparison]:
             verdicts = {task: stats.verdict(generator(task, other), ours[task], theirs[task]) for task in tasks}
             result.append(Comparison(suite, other, improvement, verdicts))
     return result
-
-
-def profile(suite: str, method: str, scores: Sequence[Floats], levels: Floats) -> stats.Interval:
-    """Returns the share of runs above each level, of [P]."""
-    rng = generator("profile", suite, method)
-    # A level takes the place of a point of a curve: whether each run is above it, and the mean of that.
-    above = [(task[None, :] > levels[:, None]).astype(np.float64) for task in scores]
-    return stats.curve(rng, above, stats.mean)

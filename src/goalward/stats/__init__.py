@@ -8,10 +8,9 @@ from goalward.stats.estimates import (
     median,
     normalise,
     optimality_gap,
-    performance_profile,
     probability_of_improvement,
 )
-from goalward.stats.intervals import Interval, Verdict, are_too_few, compare, curve, interval, verdict
+from goalward.stats.intervals import Interval, Verdict, are_too_few, compare, curve, interval, profile, verdict
 
 __all__ = [
     "ESTIMATES",
@@ -27,7 +26,7 @@ __all__ = [
     "median",
     "normalise",
     "optimality_gap",
-    "performance_profile",
     "probability_of_improvement",
+    "profile",
     "verdict",
 ]

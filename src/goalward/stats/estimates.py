@@ -60,12 +60,6 @@ def difference_of_means(ours: Scores, theirs: Scores) -> Floats:
     return mean(ours) - mean(theirs)
 
 
-def performance_profile(scores: Scores, thresholds: npt.ArrayLike) -> Floats:
-    """Returns [..., P], the share of runs above each of P thresholds, mean over tasks."""
-    levels = np.asarray(thresholds, np.float64)
-    return np.mean([np.mean(task[..., None] > levels, axis=-2) for task in scores], axis=0)
-
-
 def _task_means(scores: Scores) -> Floats:
     return np.stack([np.mean(task, axis=-1) for task in scores])
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from goalward.stats.estimates import Estimate, Floats, Scores, difference_of_means
+from goalward.stats.estimates import Estimate, Floats, Scores, difference_of_means, mean
 
 CONFIDENCE = 0.95
 NUM_REPLICATES = 2000
@@ -55,6 +55,16 @@ def curve(
         piece = [task[first : first + _POINTS_AT_ONCE] for task in scores]
         pieces.append(_percentiles(estimate(piece), estimate(_resampled(piece, drawn))))
     return Interval(*(np.concatenate(values) for values in zip(*pieces, strict=True)))
+
+
+def profile(
+    rng: np.random.Generator, scores: Scores, levels: npt.ArrayLike, *, num_replicates: int = NUM_REPLICATES
+) -> Interval:
+    """Returns the share of runs above each of P levels, mean over tasks, with its interval; [R] for each task."""
+    thresholds = np.asarray(levels, np.float64)[:, None]
+    # A level takes the place of a point of a curve: whether each run is above it, and the mean of that.
+    above = [(task > thresholds).astype(np.float64) for task in scores]
+    return curve(rng, above, mean, num_replicates=num_replicates)
 
 
 def compare(

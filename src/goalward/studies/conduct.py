@@ -7,6 +7,7 @@ end: several processes can work on one study, also on several machines that shar
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import signal
 import subprocess
@@ -168,6 +169,8 @@ def _attempt(
         except BaseException:
             process.kill()
             raise
+        if process.returncode < 0:  # it had no last words of its own
+            output.write(f"The run was ended by {signal.Signals(-process.returncode).name}.\n".encode())
     status = Status.FINISHED
     if not directory.is_finished(cell):
         # Of two processes that begin a cell at once one is turned away.
@@ -189,7 +192,8 @@ def _follow(
             if interrupted.is_set() and not is_told:
                 process.send_signal(signal.SIGINT)
                 is_told = True
-            terminal.moved(max((record["step"] for record in run.read_records()), default=0))
+            with contextlib.suppress(UserError):  # the run's own to complain of
+                terminal.moved(max((record["step"] for record in run.read_records()), default=0))
         else:
             return
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goalward.stats import ESTIMATES, compare, interval, performance_profile, probability_of_improvement
+from goalward.stats import ESTIMATES, compare, interval, probability_of_improvement, profile
 
 VALUES = json.loads(Path(__file__).with_name("rliable_values.json").read_text())
 OURS, THEIRS = ([np.array(task) for task in VALUES[side]] for side in ("ours", "theirs"))
@@ -36,6 +36,6 @@ def test_probability_of_improvement_with_ties():
 
 
 def test_performance_profiles():
-    found = performance_profile(OURS, VALUES["thresholds"])
+    found = profile(np.random.default_rng(0), OURS, VALUES["thresholds"])
 
-    np.testing.assert_allclose(found, VALUES["profile"], atol=1e-12, rtol=0)
+    np.testing.assert_allclose(found.estimate, VALUES["profile"], atol=1e-12, rtol=0)

@@ -10,7 +10,6 @@ from goalward.stats.estimates import (
     median,
     normalise,
     optimality_gap,
-    performance_profile,
     probability_of_improvement,
 )
 
@@ -63,12 +62,6 @@ def test_probability_of_improvement_is_mann_whitneys_statistic_over_the_number_o
     expected = stats.mannwhitneyu(ours, theirs[:9]).statistic / (12 * 9)
 
     assert probability_of_improvement([ours], [theirs[:9]]) == pytest.approx(expected, abs=1e-14)
-
-
-def test_a_profile_is_the_share_of_runs_above_each_threshold():
-    found = performance_profile(UNEVEN, [0.0, 0.5, 0.85])
-
-    np.testing.assert_allclose(found, [np.mean([0.5, 1, 1]), np.mean([0.5, 1 / 3, 1]), np.mean([0.5, 0, 1])])
 
 
 @pytest.mark.parametrize("estimate", [mean, median, iqm, optimality_gap])
