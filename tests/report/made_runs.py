@@ -9,11 +9,13 @@ from goalward.evaluate.records import marl_eval_layout
 from goalward.run.config import make_plan
 
 
-def write_run(path, task, algo, win_rate, *, last_step=1000, absolute=None, finished=True, run=None, extra=None):
+def write_run(
+    path, task, algo, win_rate, *, last_step=1000, absolute=None, finished=True, run=None, settings=None, extra=None
+):
     """Writes the run of win rates [P, S]; `absolute` has the [S] of the best policies."""
     win_rate = np.asarray(win_rate, float)
     num_evaluations, num_seeds = win_rate.shape
-    plan = make_plan(task=task, algo=algo, run={"seeds": num_seeds, **(run or {})})
+    plan = make_plan(task=task, algo=algo, run={"seeds": num_seeds, **(run or {})}, settings=settings or {})
     steps = np.linspace(0, last_step, num_evaluations)
     records = [
         {

@@ -52,8 +52,17 @@ def test_other_seeds_of_the_same_are_taken_together(tmp_path):
     assert series.win_rate.shape == (3, 4)
 
 
-@pytest.mark.parametrize("other", [{"last_step": 1000}, {"last_step": 2000, "run": {"first_seed": 2}}])
-def test_a_run_that_repeats_a_seed_or_has_other_steps_stands_alone(tmp_path, other):
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {"last_step": 2000, "run": {"first_seed": 2}},
+        {"run": {"first_seed": 2}, "settings": {"actor_lr": 0.01}},
+        {"run": {"first_seed": 2}, "settings": {"env.size": 11}},
+        {"run": {"first_seed": 2}, "settings": {"eval_episodes": 8}},
+    ],
+)
+def test_a_run_that_repeats_a_seed_or_was_made_in_another_way_stands_alone(tmp_path, other):
     write_run(tmp_path / "a", "toy/rooms", "cppo", RATES)
     write_run(tmp_path / "b", "toy/rooms", "cppo", RATES, **other)
     names = [series.method for series in series_of(collect([tmp_path]).runs)]

@@ -8,6 +8,7 @@ Axes: P evaluations, S seeds.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -186,9 +187,9 @@ def method_name(plan: Plan) -> str:
 
 
 def series_of(runs: Iterable[RunRecord]) -> list[Series]:
-    """Returns runs that can be taken together as one: of a task and method, evaluated at the same steps, other seeds.
+    """Returns runs that can be taken together as one: of a task and method, with the same settings, other seeds.
 
-    A run that cannot, since it repeats a seed or was evaluated elsewhere, stands alone under its directory's name.
+    A run that cannot, since it repeats a seed or was made in another way, stands alone under its directory's name.
     """
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
@@ -212,7 +213,18 @@ def series_of(runs: Iterable[RunRecord]) -> list[Series]:
 
 def _go_together(members: list[RunRecord], run: RunRecord) -> bool:
     taken = {seed for member in members for seed in member.seeds}
-    return taken.isdisjoint(run.seeds) and np.array_equal(members[0].steps, run.steps)
+    return (
+        taken.isdisjoint(run.seeds)
+        and np.array_equal(members[0].steps, run.steps)
+        and run.plan.is_reproducible  # else what was passed as an object may be another
+        and _what_counts(members[0].plan) == _what_counts(run.plan)
+    )
+
+
+def _what_counts(plan: Plan) -> Plan:
+    """Returns a plan without what may differ between runs of the same: seeds, and what is kept of them."""
+    same: dict[str, Any] = {"seeds": 1, "first_seed": 0, "preset": "", "keep_checkpoints": 1, "render_episodes": 0}
+    return dataclasses.replace(plan, run=dataclasses.replace(plan.run, **same))
 
 
 def _measures(members: list[RunRecord]) -> dict[str, Floats]:
