@@ -98,15 +98,10 @@ def test_a_click_on_a_heading_sorts_its_column(opened, report):
 
 def test_the_pointer_shows_the_numbers_of_a_chart(opened, report):
     page = opened(report)
-    figure = page.locator("figure[data-chart=tasks-0]")
-    figure.scroll_into_view_if_needed()
-    data = json.loads(figure.locator("script").text_content())
-    place = figure.locator("svg").bounding_box()
-    view = figure.locator("svg").evaluate("svg => svg.viewBox.baseVal.width")
-    left, top, width, height = (length * place["width"] / view for length in data["box"])
-    last = data["lines"][0]["x"][-1]
-    x = left + width * (last - data["x"][0]) / (data["x"][1] - data["x"][0])
-    page.mouse.move(place["x"] + x - 1, place["y"] + top + height / 2)
+    figure, data, on_page = figure_of(page, "tasks-0")
+    left, top, width, height = data["box"]
+    share = (data["lines"][0]["x"][-1] - data["x"][0]) / (data["x"][1] - data["x"][0])  # of the last evaluation
+    page.mouse.move(*on_page(left + width * share - 1, top + height / 2))
     note = figure.locator(".pointer")
 
     assert note.is_visible()
@@ -120,19 +115,29 @@ def test_the_pointer_shows_the_numbers_of_a_chart(opened, report):
 
 def test_the_pointer_shows_the_cells_of_a_map(opened, report):
     page = opened(report)
-    figure = page.locator("figure[data-chart=maps-0]")
-    figure.scroll_into_view_if_needed()
-    data = json.loads(figure.locator("script").text_content())
-    place = figure.locator("svg").bounding_box()
-    view = figure.locator("svg").evaluate("svg => svg.viewBox.baseVal.width")
+    figure, data, on_page = figure_of(page, "maps-0")
     seen = []
-    for number in range(2):
-        left, top, width, height = (length * place["width"] / view for length in data["maps"][number]["box"])
-        page.mouse.move(place["x"] + left + 0.25 * width, place["y"] + top + 0.75 * height)
+    for cells in data["maps"]:
+        left, top, width, height = cells["box"]
+        page.mouse.move(*on_page(left + 0.25 * width, top + 0.75 * height))
         seen.append(figure.locator(".pointer").inner_text())
 
     assert "row 1, column 0: -2.000" in seen[0]
     assert "row 1, column 0: down" in seen[1]
+
+
+def figure_of(page, name):
+    """Returns a figure in view, its data, and a function from places in its view box to places on the screen."""
+    figure = page.locator(f"figure[data-chart={name}]")
+    figure.scroll_into_view_if_needed()
+    svg = figure.locator("svg")
+    box, view = svg.bounding_box(), svg.evaluate("svg => svg.viewBox.baseVal.width")
+    scale = box["width"] / view
+
+    def on_page(x, y):
+        return box["x"] + scale * x, box["y"] + scale * y
+
+    return figure, json.loads(figure.locator("script").text_content()), on_page
 
 
 def brightness(colour):
