@@ -16,11 +16,15 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from goalward import __version__
 from goalward.errors import GoalwardError, UserError, brief
 from goalward.run.interrupts import leave_at_second_signal
+
+if TYPE_CHECKING:  # what a command needs is imported with it: help must not wait for jax
+    from goalward.studies.conduct import StudyDirectory
+    from goalward.studies.declare import Study
 
 INTERRUPTED = 130
 
@@ -205,6 +209,9 @@ def study(options: argparse.Namespace) -> None:
     require_packages(part)
     out = options.out or Path("studies", whole.name)
     directory = StudyDirectory.create(out, whole)
+    if options.on == "slurm":
+        _study_on_slurm(options, whole, part, directory)
+        return
     terminal = StudyTerminal()
     try:
         outcome = conduct(whole, directory, part.cells, terminal)
@@ -215,6 +222,20 @@ def study(options: argparse.Namespace) -> None:
     if outcome.failed:
         listed = "\n".join(f"- {failure.cell}: {failure.reason}" for failure in outcome.failed)
         raise GoalwardError(f"{len(outcome.failed)} cells failed; the same command tries them again.\n{listed}")
+
+
+def _study_on_slurm(options: argparse.Namespace, whole: Study, part: Study, directory: StudyDirectory) -> None:
+    from goalward.studies.slurm import submit
+
+    left = sum(not directory.is_finished(cell) for cell in part.cells)
+    if not left:
+        print(f"All {len(part.cells)} cells are finished: {directory.path}")
+        return
+    arguments = [options.study, f"--scale={options.scale}", f"--out={directory.path}"]
+    for name, values in (("--tasks", options.tasks), ("--algos", options.algos)):
+        arguments += [name, *values] if values else []
+    jobs = submit(whole, directory, arguments, left if options.jobs is None else options.jobs)
+    print(f"{left} of {len(part.cells)} cells are left to {len(jobs)} jobs: {', '.join(jobs)}")
 
 
 def report(options: argparse.Namespace) -> None:
@@ -273,6 +294,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--tasks", nargs="+", default=[], help="only these tasks of it")
     sub.add_argument("--algos", nargs="+", default=[], help="only these algorithms of it")
     sub.add_argument("--out", type=_path, help="its directory (default: studies/NAME)")
+    sub.add_argument("--on", choices=["local", "slurm"], default="local", help="here, or as jobs of Slurm")
+    sub.add_argument("--jobs", type=int, help="how many jobs share it (default: one for each cell that is left)")
 
     sub = command("report", report)
     sub.add_argument("dirs", nargs="+", type=_path, metavar="DIR", help="directories with runs below them")
