@@ -221,7 +221,8 @@ def study(options: argparse.Namespace) -> None:
     terminal.say(f"{len(outcome.finished)} of {len(part.cells)} cells are finished: {out}")
     if outcome.failed:
         listed = "\n".join(f"- {failure.cell}: {failure.reason}" for failure in outcome.failed)
-        raise GoalwardError(f"{len(outcome.failed)} cells failed; the same command tries them again.\n{listed}")
+        cells = "1 cell" if len(outcome.failed) == 1 else f"{len(outcome.failed)} cells"
+        raise GoalwardError(f"{cells} failed; the same command tries again.\n{listed}")
 
 
 def _study_on_slurm(options: argparse.Namespace, whole: Study, part: Study, directory: StudyDirectory) -> None:

@@ -73,7 +73,7 @@ def test_a_cell_that_raises_is_listed_and_does_not_stop_the_rest(whole):
 
     assert code == 1
     assert "4 of 5 cells are finished" in out
-    assert "1 cells failed" in err
+    assert "1 cell failed; the same command tries again." in err
     assert "broken_world:make with cppo" in err
     assert "this world cannot be made" in err
     assert "Traceback" not in err

@@ -9,6 +9,14 @@ from made_runs import write_run
 from goalward.errors import UserError
 from goalward.report.collect import collect, marl_eval_data, series_of
 
+SURVEY = {
+    "facings": [""],
+    "actions": ["up"],
+    "is_free": [[True]],
+    "target": [0, 0],
+    "value": [[[1]]],
+    "action": [[[0]]],
+}
 RATES = [[0.0, 0.1], [0.5, 0.6], [0.7, 0.8]]
 
 
@@ -16,7 +24,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path):
     write_run(tmp_path / "a" / "b", "toy/rooms", "cppo", RATES, absolute=[0.75, 0.85], extra={"task/crashed": 0.25})
     (run,) = collect([tmp_path]).runs
 
-    assert (run.task, run.suite, run.method, run.seeds) == ("toy/rooms", "toy", "cppo", (0, 1))
+    assert (run.task, run.method, run.seeds) == ("toy/rooms", "cppo", (0, 1))
     np.testing.assert_array_equal(run.steps, [0, 500, 1000])
     np.testing.assert_array_equal(run.win_rate, RATES)
     np.testing.assert_array_equal(run.results.best["win_rate"], [0.75, 0.85])
@@ -70,6 +78,34 @@ def test_a_run_that_repeats_a_seed_or_was_made_in_another_way_stands_alone(tmp_p
     assert names == ["cppo", "cppo (b)"]
 
 
+def test_no_run_is_lost_among_many_of_the_same_name(tmp_path):
+    for study, rate in (("a", 0.3), ("b", 0.6), ("c", 0.9)):
+        write_run(tmp_path / study / "cppo", "toy/rooms", "cppo", np.full((3, 2), rate))
+    found = {series.method: series.final[0] for series in series_of(collect([tmp_path]).runs)}
+
+    assert found == {"cppo": 0.3, "cppo (b/cppo)": 0.6, "cppo (c/cppo)": 0.9}
+
+
+def test_an_unfinished_run_does_not_hide_a_finished_one(tmp_path):
+    write_run(tmp_path / "a", "toy/rooms", "cppo", RATES)
+    write_run(tmp_path / "b", "toy/rooms", "cppo", RATES, run={"first_seed": 2}, finished=False)
+
+    assert [series.is_finished for series in series_of(collect([tmp_path]).runs)] == [True, False]
+
+
+def test_an_unfinished_run_has_its_arguments_in_the_tasks_name(tmp_path):
+    write_run(tmp_path / "a", "toy/rooms", "cppo", RATES, settings={"env.size": 11}, finished=False)
+
+    assert collect([tmp_path]).runs[0].task == "toy/rooms,size=11"
+
+
+def test_a_win_rate_that_is_no_number_is_refused(tmp_path):
+    write_run(tmp_path / "a", "toy/rooms", "cppo", [[0.5, np.nan]])
+
+    with pytest.raises(UserError, match="to be numbers"):
+        collect([tmp_path])
+
+
 def test_a_goal_and_a_reward_are_named_where_they_are_not_the_tasks_own(tmp_path):
     write_run(tmp_path / "a", "toy/routing", "cppo", RATES, run={"goal": "distance", "reward": "dense"})
     write_run(tmp_path / "b", "toy/routing", "ppo", RATES, run={"goal": "position", "reward": "sparse"})
@@ -90,8 +126,17 @@ def test_what_is_no_run_is_refused_with_a_sentence(tmp_path):
         ("results.json", "{"),
         ("results.json", "[]"),
         ("results.json", json.dumps({"toy": {"rooms": {"cppo": {"seed_0": {}}}}})),
+        (
+            "results.json",
+            json.dumps({"toy": {"rooms": {"cppo": {f"seed_{s}": {"absolute_metrics": {}} for s in (0, 1)}}}}),
+        ),
         ("versions.json", "{"),
+        ("versions.json", json.dumps({"devices": None})),
+        ("versions.json", json.dumps({"packages": ["jax"]})),
         ("media/survey.json", "{}"),
+        ("media/survey.json", json.dumps(SURVEY | {"target": [float("inf"), 1]})),
+        ("media/survey.json", json.dumps(SURVEY | {"is_free": [], "value": [[]], "action": [[]]})),
+        ("media/survey.json", json.dumps(SURVEY | {"action": [[[7]]]})),
         ("media/survey.json", json.dumps({"is_free": [[True]], "value": 1, "action": 1})),
     ],
 )

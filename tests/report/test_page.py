@@ -1,5 +1,6 @@
 """The page: what it says, that it says nothing it was not told to, and that it is the same for the same runs."""
 
+import csv
 import html.parser
 import json
 import re
@@ -101,7 +102,7 @@ def test_few_seeds_and_unfinished_runs_are_warned_about(tmp_path):
     page = page_of(tmp_path)
 
     assert "rest on 4 seeds. With fewer than 5 the intervals come out too narrow." in page
-    assert "1 run has not come to the end" in page
+    assert "Not come to the end: 1 run." in page
 
 
 def test_a_run_that_has_not_ended_is_drawn_and_not_judged(tmp_path):
@@ -114,6 +115,53 @@ def test_a_run_that_has_not_ended_is_drawn_and_not_judged(tmp_path):
     assert [row[1].text for row in parts["tasks"].tables[0].rows] == ["cppo"]
     assert [row[1].text for row in parts["suites"].tables[0].rows] == ["cppo"]
     assert "against" not in parts["tasks"].text
+
+
+def test_methods_with_other_budgets_are_not_compared(tmp_path):
+    write_run(tmp_path / "a", "toy/rooms", "cppo", np.full((3, 5), 0.9), last_step=1000)
+    write_run(tmp_path / "b", "toy/rooms", "ppo", np.full((3, 5), 0.1), last_step=9000)
+    page = page_of(tmp_path)
+
+    assert "Not compared, since cppo was trained for another number of steps: ppo on toy/rooms (9,000 steps)." in page
+    assert "better on" not in page
+
+
+def test_without_cppo_the_first_method_is_compared_with(tmp_path):
+    rng = np.random.default_rng(0)
+    for reward, top in (("dense", 0.9), ("sparse", 0.2)):
+        curves = learning_curves(rng, 5, 6, top)
+        write_run(tmp_path / reward, "toy/rooms", "ppo", curves, run={"reward": reward})
+    page = page_of(tmp_path)
+
+    assert "ppo against ppo reward=sparse, on 1 task at 95 %: better on 1, level on 0, worse on 0." in page
+    assert "paper" not in page
+
+
+def test_a_critic_that_blew_up_leaves_a_page_that_works(tmp_path):
+    path = write_run(tmp_path / "a", "toy/rooms", "cppo", np.full((3, 5), 0.5))
+    write_survey(path)
+    survey = json.loads((path / "media" / "survey.json").read_text())
+    survey["value"] = [[[float("inf"), 0.0], [float("nan"), float("-inf")]]]
+    (path / "media" / "survey.json").write_text(json.dumps(survey))
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    for text in Elements(page_of(tmp_path)).scripts[:-1]:
+        json.loads(text, parse_constant=refuse)
+
+
+def test_a_table_has_its_intervals_in_csv_too(runs, tmp_path):
+    write_report(collect([runs]), tmp_path)
+    with (tmp_path / "tables" / "aggregates.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    html = (tmp_path / "index.html").read_text()
+
+    assert len(rows) == 5
+    for row in rows:
+        low, estimate, high = (float(row[name]) for name in ("IQM low", "IQM", "IQM high"))
+        assert low <= estimate <= high
+        assert f"{estimate:.3f} [{low:.3f}, {high:.3f}]" in html
 
 
 def test_five_seeds_are_enough(tmp_path):

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -30,7 +30,28 @@ from goalward.studies.declare import Study
 
 T = TypeVar("T")
 
-_PASSED_OVER = {"checkpoints", "media", "logs", "report"}
+
+@dataclass(frozen=True)
+class Versions:
+    """What produced a run's numbers, as far as it is known."""
+
+    goalward: str = ""
+    jax: str = ""
+    commit: str = ""
+    devices: tuple[str, ...] = ()
+    text: str = ""  # the whole file
+
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> Self:
+        """Returns what is in a versions.json; raises `TypeError` or `AttributeError` if it is none."""
+        devices, packages = content.get("devices", []), content.get("packages", {})
+        return cls(
+            goalward=str(content.get("goalward", "")),
+            jax=str(packages.get("jax", "")),
+            commit=str(content.get("commit") or "")[:10],
+            devices=tuple(sorted({str(device) for device in devices})),
+            text=json.dumps(content, indent=1),
+        )
 
 
 @dataclass(frozen=True)
@@ -49,8 +70,9 @@ class RunRecord:
     path: Path
     task: str
     method: str  # how it is called in the report: `cppo`, `ppo reward=sparse`
+    place: int  # among the methods of its task
     plan: Plan
-    versions: dict[str, Any]
+    versions: Versions
     seeds: tuple[int, ...]  # [S]
     steps: Floats  # [P], environment steps per seed
     win_rate: Floats  # [P, S]
@@ -58,11 +80,6 @@ class RunRecord:
     seconds: float  # compilation and evaluation included
     picture: Path | None
     survey: Survey | None  # what the policy thinks on every cell of a grid
-
-    @property
-    def suite(self) -> str:
-        """The part of the task's name before the slash."""
-        return self.task.partition("/")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +129,7 @@ class Collection:
 
 def collect(paths: Sequence[Path]) -> Collection:
     """Returns the runs and studies below some directories, each once."""
-    methods: dict[Path, str] = {}  # of the runs that a study names
+    named: dict[Path, tuple[int, str]] = {}  # place and method of the runs of a study
     runs: dict[Path, RunDirectory] = {}
     studies: list[Study] = []
     missing: list[MissingCell] = []
@@ -124,11 +141,11 @@ def collect(paths: Sequence[Path]) -> Collection:
             if study_directory.declaration.is_file():
                 study = study_directory.read()
                 studies.append(study)
-                methods |= {study_directory.run(cell).path: cell.method for cell in study.cells}
+                named |= {study_directory.run(cell).path: (i, cell.method) for i, cell in enumerate(study.cells)}
                 missing += _missing_cells(study_directory, study)
             if run.config.is_file() and run.metrics.is_file():
                 runs[folder] = run
-    records = [read_run(run, methods.get(folder)) for folder, run in runs.items()]
+    records = [read_run(run, named.get(folder)) for folder, run in runs.items()]
     found = [record for record in records if record is not None]
     if not found:
         raise UserError(f"Expected runs that were evaluated below {', '.join(map(str, paths))}; found none.")
@@ -136,14 +153,14 @@ def collect(paths: Sequence[Path]) -> Collection:
 
 
 def _place(run: RunRecord) -> tuple[int, str, int, str, int, Path]:
-    """Returns what runs are ordered by: tasks and methods as in their tables, then names, seeds and directories."""
-    tasks, algos = list(TASKS), list(ALGORITHMS)
-    place = tasks.index(run.task) if run.task in tasks else len(tasks)
-    return place, run.task, algos.index(run.plan.run.algo), run.method, run.seeds[0], run.path
+    """Returns what runs are ordered by: tasks as in their table, methods as in theirs or in a study, then names."""
+    tasks = list(TASKS)
+    place = tasks.index(run.plan.run.task) if run.plan.run.task in tasks else len(tasks)
+    return place, run.task, run.place, run.method, run.seeds[0], run.path
 
 
-def read_run(directory: RunDirectory, method: str | None = None) -> RunRecord | None:
-    """Returns what a run has recorded so far, None if it has not been evaluated."""
+def read_run(directory: RunDirectory, named: tuple[int, str] | None = None) -> RunRecord | None:
+    """Returns what a run has recorded so far, None if it has not been evaluated; `named`: its place and method."""
     plan = directory.plan()
     records = directory.read_records()
     seeds = tuple(range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds))
@@ -153,17 +170,22 @@ def read_run(directory: RunDirectory, method: str | None = None) -> RunRecord | 
     whole = {step: rates for step, rates in sorted(by_step.items()) if rates.keys() == set(seeds)}
     if not whole:
         return None
+    win_rate = np.array([[rates[seed] for seed in seeds] for rates in whole.values()], np.float64)
+    if not np.isfinite(win_rate).all():
+        raise UserError(f"Expected the win rates in '{directory.metrics}' to be numbers; found one that is none.")
     results = _parsed(directory.results, lambda content: _results(content, seeds))
+    place, method = named or (list(ALGORITHMS).index(plan.run.algo), method_name(plan))
     picture = directory.media / "episodes.gif"
     return RunRecord(
         path=directory.path,
-        task=results.task if results else plan.run.task,
-        method=method or method_name(plan),
+        task=results.task if results else plan.with_arguments(plan.run.task),
+        method=method,
+        place=place,
         plan=plan,
-        versions=_read_json(directory.versions) or {},
+        versions=_parsed(directory.versions, Versions.parse) or Versions(),
         seeds=seeds,
         steps=np.array(list(whole), np.float64),
-        win_rate=np.array([[rates[seed] for seed in seeds] for rates in whole.values()], np.float64),
+        win_rate=win_rate,
         results=results,
         seconds=max(record["elapsed"] for record in records),
         picture=picture if picture.is_file() else None,
@@ -189,15 +211,17 @@ def method_name(plan: Plan) -> str:
 def series_of(runs: Iterable[RunRecord]) -> list[Series]:
     """Returns runs that can be taken together as one: of a task and method, with the same settings, other seeds.
 
-    A run that cannot, since it repeats a seed or was made in another way, stands alone under its directory's name.
+    One that cannot, since it repeats a seed or was made in another way, has its directory added to its method's name.
     """
+    runs = list(runs)
+    root = Path(os.path.commonpath([run.path.parent for run in runs])) if runs else Path()
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
-        members = groups.setdefault((run.task, run.method), [])
-        if members and not _go_together(members, run):
-            groups[run.task, f"{run.method} ({run.path.name})"] = [run]
-        else:
-            members.append(run)
+        alike = [members for members in groups.values() if _go_together(members, run)]
+        name = run.method
+        if not alike and (run.task, name) in groups:
+            name = f"{run.method} ({run.path.relative_to(root)})"
+        (alike[0] if alike else groups.setdefault((run.task, name), [])).append(run)
     return [
         Series(
             task=task,
@@ -212,12 +236,14 @@ def series_of(runs: Iterable[RunRecord]) -> list[Series]:
 
 
 def _go_together(members: list[RunRecord], run: RunRecord) -> bool:
-    taken = {seed for member in members for seed in member.seeds}
+    first, taken = members[0], {seed for member in members for seed in member.seeds}
     return (
-        taken.isdisjoint(run.seeds)
-        and np.array_equal(members[0].steps, run.steps)
+        (first.task, first.method) == (run.task, run.method)
+        and (first.results is None) == (run.results is None)
+        and taken.isdisjoint(run.seeds)
+        and np.array_equal(first.steps, run.steps)
         and run.plan.is_reproducible  # else what was passed as an object may be another
-        and _what_counts(members[0].plan) == _what_counts(run.plan)
+        and _what_counts(first.plan) == _what_counts(run.plan)
     )
 
 
@@ -260,6 +286,8 @@ def _results(results: dict[str, Any], seeds: tuple[int, ...]) -> Results:
     (by_seed,) = algos.values()
     best = [by_seed[f"seed_{seed}"]["absolute_metrics"] for seed in seeds]
     measures = {measure: np.array([row[measure][0] for row in best], np.float64) for measure in best[0]}
+    if not np.isfinite(measures["win_rate"]).all():
+        raise ValueError("a win rate is no number")
     return Results(name if suite == name else f"{suite}/{name}", measures, by_seed)
 
 
@@ -280,12 +308,12 @@ def _parsed(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
     content = _read_json(path)
     try:
         return None if content is None else parse(content)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise UserError(f"Expected '{path}' to be as the run wrote it; {brief(error)}.") from error
 
 
 def _folders(root: Path) -> Iterator[Path]:
     """Yields a directory and all below it in order of their names, without what runs keep for themselves."""
-    for path, folders, _ in os.walk(root):
-        folders[:] = sorted(set(folders) - _PASSED_OVER)
+    for path, folders, files in os.walk(root):
+        folders[:] = sorted(set(folders) - ({"checkpoints", "media"} if "config.toml" in files else set()))
         yield Path(path)

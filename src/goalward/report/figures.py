@@ -10,6 +10,7 @@ import html
 import io
 import itertools
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -144,7 +145,8 @@ def as_file(figure: Figure, kind: str) -> bytes:
     """Returns a figure as an SVG or PDF file with black ink, the same bytes for the same figure."""
     content = io.BytesIO()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "ModDate": None}}
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # text stays text, whatever Matplotlib can draw itself
         figure.savefig(content, format=kind, metadata=dates[kind])
     return content.getvalue()
 

@@ -34,10 +34,13 @@ class Survey:
         """Returns the survey in a file; raises `KeyError`, `TypeError` or `ValueError` if it is none."""
         is_free = np.array(content["is_free"], bool)
         value, action = (np.where(is_free, np.array(content[name], np.float64), np.nan) for name in ("value", "action"))
+        value[~np.isfinite(value)] = np.nan  # of a critic that blew up
         row, column = content["target"]
         facings, actions = list(map(str, content["facings"])), list(map(str, content["actions"]))
         if value.shape != action.shape or value.shape != (len(facings), *is_free.shape):
             raise ValueError(f"maps of {value.shape} and {action.shape} do not fit {len(facings)} x {is_free.shape}")
+        if not value.size:
+            raise ValueError("the grid has no cell")
         if not np.all(np.isnan(action) | ((action >= 0) & (action < len(actions)))):
             raise ValueError(f"an action is not one of the {len(actions)} that are named")
         return cls(facings, actions, value, action, (int(row), int(column)))
@@ -48,7 +51,8 @@ def draw(survey: Survey, title: str) -> Figure:
     facings = len(survey.facings)
     rows, columns = (1, 2) if facings == 1 else (2, facings)
     colours = ListedColormap([_COLOURS[i % len(_COLOURS)] for i in range(len(survey.actions))])
-    lowest, highest = np.nanmin(survey.value), np.nanmax(survey.value)
+    known = survey.value[~np.isnan(survey.value)]
+    lowest, highest = (known.min(), known.max()) if known.size else (0.0, 1.0)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(1.5 * columns + 0.6, 1.55 * rows + 0.75), layout="constrained")
         figure.suptitle(title, fontsize="medium")

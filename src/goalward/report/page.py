@@ -21,7 +21,7 @@ from goalward.errors import UserError
 from goalward.report import figures, maps
 from goalward.report.collect import Collection, marl_eval_data, series_of
 from goalward.report.sections import Section, sections
-from goalward.stats.intervals import TRUSTED_RUNS
+from goalward.stats.intervals import TRUSTED_RUNS, are_too_few
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def render(found: Collection, parts: list[Section]) -> str:
     titles = [study.title for study in found.studies]
     return environment.from_string((folder / "template.html").read_text(encoding="utf-8")).render(
         title=" · ".join(titles) or "Runs",
-        summary=f"{len(found.runs)} runs, goalward {__version__}.",
+        summary=f"{_counted(len(found.runs), 'run')}, goalward {__version__}.",
         warnings=_warnings(found),
         css=Markup((folder / "page.css").read_text(encoding="utf-8")),
         script=Markup((folder / "page.js").read_text(encoding="utf-8")),
@@ -78,7 +78,7 @@ def render(found: Collection, parts: list[Section]) -> str:
                     {
                         "title": f"{run.task}, {run.method}, {run.path.name}",
                         "config": run.plan.to_toml(),
-                        "versions": json.dumps(run.versions, indent=1),
+                        "versions": run.versions.text,
                     }
                     for run in part.configs
                 ],
@@ -118,19 +118,26 @@ def _warnings(found: Collection) -> list[str]:
         for study in found.studies
         if study.scale < 1
     ]
-    fewest = min(len(run.seeds) for run in found.runs)
-    if fewest < TRUSTED_RUNS:
+    scores = [series.win_rate for series in series_of(found.runs)]
+    if are_too_few(scores):
+        fewest = min(seeds.shape[-1] for seeds in scores)
         warnings.append(
-            f"Some results rest on {fewest} seeds. With fewer than {TRUSTED_RUNS} the intervals come out too narrow."
+            f"Some results rest on {_counted(fewest, 'seed')}. With fewer than {TRUSTED_RUNS} the intervals come out "
+            "too narrow."
         )
     unfinished = sum(run.results is None for run in found.runs)
     if unfinished:
-        have = "1 run has" if unfinished == 1 else f"{unfinished} runs have"
-        warnings.append(f"{have} not come to the end: curves show what there is, tables and verdicts leave it out.")
+        warnings.append(
+            f"Not come to the end: {_counted(unfinished, 'run')}. Curves by task show what there is; tables, verdicts "
+            "and curves by suite leave it out."
+        )
     if found.missing:
-        have = "1 cell has" if len(found.missing) == 1 else f"{len(found.missing)} cells have"
-        warnings.append(f"{have} no finished run; see the list at the end.")
+        warnings.append(f"Without a finished run: {_counted(len(found.missing), 'cell')}, listed at the end.")
     return warnings
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _data_address(path: Path) -> str:

@@ -21,7 +21,6 @@ from goalward.report.paper import TABLE_2
 from goalward.report.tables import Cell, Table, number, timing, with_interval
 from goalward.stats.estimates import Floats
 
-REFERENCE = summary.REFERENCE
 _BASELINES = ("csac", "icsac", "cdqn")  # the contrastive ones, of which the paper has one for each suite
 _TASKS_IN_PAPER = 18
 
@@ -47,8 +46,8 @@ def sections(found: Collection) -> Iterator[Section]:
     finished = [s for s in series if s.is_finished]
     if finished:
         yield _aggregates(finished)
-    yield _suites(series, finished)
-    yield from _dense_rewards(series)
+        yield _suites(finished)
+        yield from _dense_rewards(finished)
     yield _tasks(series, finished)
     yield from _variants(series)
     yield from _scaling(finished)
@@ -67,42 +66,43 @@ def sections(found: Collection) -> Iterator[Section]:
 
 def _aggregates(series: list[Series]) -> Section:
     """Returns the counterpart of the paper's Table 2."""
+    aggregates = summary.aggregates(series)
+    beside = any(found.suite in TABLE_2 for found in aggregates)
     rows = []
-    for found in summary.aggregates(series):
-        reported = TABLE_2.get(found.suite)
-        paper = None
-        if reported and found.method in (REFERENCE, *_BASELINES):
-            paper = reported[0 if found.method == REFERENCE else 1]
+    for found in aggregates:
+        reported = TABLE_2.get(found.suite, {}).get(found.method)
         rows.append(
             [
                 Cell(found.suite),
                 Cell(found.method),
                 *(with_interval(found.estimates[name]) for name in ("iqm", "mean", "median", "optimality gap")),
-                Cell("") if paper is None else with_interval(paper),
+                *([Cell("") if reported is None else with_interval(reported)] if beside else []),
                 number(found.num_tasks),
                 number(found.num_seeds),
             ]
         )
-    head = ["suite", "method", "IQM", "mean", "median", "optimality gap", "paper's IQM", "tasks", "seeds"]
-    table = Table("aggregates", head, rows, numbers=frozenset(range(2, 9)))
+    head = ["suite", "method", "IQM", "mean", "median", "optimality gap", *(["paper's IQM"] if beside else [])]
+    head += ["tasks", "seeds"]
+    table = Table("aggregates", head, rows, numbers=frozenset(range(2, len(head))))
     text = (
-        "Win rates of the best policy of every seed, over all seeds and tasks of a suite. "
-        "IQM: mean of the middle half. Optimality gap: what is missing to 1. "
-        "In brackets: 95 % intervals of the stratified bootstrap. "
-        "The paper's column is its Table 2: all tasks of the suite, 80 million steps."
+        "Win rates over all seeds and tasks of a suite: of the best policy of a seed, where that was measured, else of "
+        "its last. IQM: mean of the middle half. Optimality gap: what is missing to 1. "
+        "In brackets: 95 % intervals of the stratified bootstrap."
     )
-    return Section("suites", "By suite", text, tables=[table])
+    paper = " The paper's column is its Table 2: all tasks of the suite, 80 million steps."
+    return Section("suites", "By suite", text + paper * beside, tables=[table])
 
 
-def _suites(series: list[Series], finished: list[Series]) -> Section:
+def _suites(series: list[Series]) -> Section:
     """Returns the counterpart of the paper's Figure 1."""
-    compared = {(c.suite, c.other): c.improvement for c in summary.comparisons(finished)}
+    reference = summary.reference_of(series)
+    compared = {(c.suite, c.other): c.improvement for c in summary.comparisons(series, reference)}
     panels = []
     for suite in dict.fromkeys(s.suite for s in series):
         members = [s for s in series if s.suite == suite]
         inset = [(other, found) for (where, other), found in compared.items() if where == suite]
-        panels.append(Panel(suite, _lines(members, "suite", suite), inset=inset))
-    text = f"Small: the probability that a run of {REFERENCE} does better than one of another method."
+        panels.append(Panel(suite, _lines(members), inset=inset))
+    text = f"Small: the probability that a run of {reference} does better than one of another method."
     return Section("curves", "Sample efficiency by suite", text if compared else "", panels)
 
 
@@ -111,27 +111,26 @@ def _dense_rewards(series: list[Series]) -> Iterator[Section]:
     panels = []
     for kind in ("discrete", "continuous"):
         tasks = {name for name, task in TASKS.items() if task.actions == kind}
-        both = [s for s in series if s.task in tasks and s.method in (REFERENCE, "ppo")]
-        shared = {s.task for s in both if s.method == REFERENCE} & {s.task for s in both if s.method == "ppo"}
+        both = [s for s in series if s.task in tasks and s.method in ("cppo", "ppo")]
+        shared = {s.task for s in both if s.method == "cppo"} & {s.task for s in both if s.method == "ppo"}
         members = [s for s in both if s.task in shared]
         if members:
-            panels.append(Panel(f"{kind} actions, {_tasks_in_words(len(shared))}", _lines(members, "dense", kind)))
+            panels.append(Panel(f"{kind} actions, {_tasks_in_words(len(shared))}", _lines(members)))
     if panels:
-        text = (
-            f"{REFERENCE} without a reward beside ppo with the suite's dense one, on the tasks that both were run on."
-        )
+        text = "cppo without a reward beside ppo with the suite's dense one, on the tasks that both were run on."
         yield Section("dense", "Beside dense rewards", text, panels, columns=2)
 
 
 def _tasks(series: list[Series], finished: list[Series]) -> Section:
     """Returns the counterpart of the paper's Figure 5, and who does better where."""
+    reference = summary.reference_of(finished or series)
     ceilings = {s.task: _ceilings(s) for s in series}
     panels = [
-        Panel(task, _lines([s for s in series if s.task == task], "task", task), ceiling=found.get("win_rate"))
+        Panel(task, _lines([s for s in series if s.task == task]), ceiling=found.get("win_rate"))
         for task, found in ceilings.items()
     ]
     measures = list(dict.fromkeys(name for s in finished for name in s.measures if name != "win_rate"))
-    verdicts = {(task, c.other): v for c in summary.comparisons(finished) for task, v in c.verdicts.items()}
+    verdicts = {(task, c.other): v for c in summary.comparisons(finished, reference) for task, v in c.verdicts.items()}
     rows = []
     for s in finished:
         verdict = verdicts.get((s.task, s.method))
@@ -139,21 +138,20 @@ def _tasks(series: list[Series], finished: list[Series]) -> Section:
             [
                 Cell(s.task),
                 Cell(s.method),
-                _mean(s, "win_rate", s.final),
+                _mean(s.final),
                 Cell("") if verdict is None else Cell(verdict, kind=verdict),
                 number(len(s.final)),
-                *(_mean(s, name, s.measures[name]) if name in s.measures else Cell("") for name in measures),
+                *(_mean(s.measures[name]) if name in s.measures else Cell("") for name in measures),
             ]
         )
-    head = ["task", "method", "mean win rate", f"{REFERENCE} is", "seeds", *measures]
+    head = ["task", "method", "mean win rate", f"{reference} is", "seeds", *measures]
     table = Table("tasks", head, rows, frozenset({2, *range(4, len(head))}))
-    text = " ".join([*_counts(finished, verdicts), *_ceilings_in_words(ceilings)])
+    text = " ".join([*_counts(finished, reference, verdicts), *_ceilings_in_words(ceilings)])
     return Section("tasks", "By task", text, panels, tables=[table] if rows else [])
 
 
-def _mean(series: Series, name: str, values: Floats) -> Cell:
-    rng = summary.generator("task mean", series.task, series.method, name)
-    return with_interval(stats.interval(rng, [values], stats.mean))
+def _mean(values: Floats) -> Cell:
+    return with_interval(stats.interval(summary.generator([values]), [values], stats.mean))
 
 
 def _ceilings(series: Series) -> Mapping[str, float]:
@@ -169,7 +167,7 @@ def _ceilings_in_words(ceilings: dict[str, Mapping[str, float]]) -> Iterator[str
             yield f"On {task} no policy can exceed {bounds}: other targets cannot be reached. The dotted line says so."
 
 
-def _counts(series: list[Series], verdicts: dict[tuple[str, str], stats.Verdict]) -> Iterator[str]:
+def _counts(series: list[Series], reference: str, verdicts: dict[tuple[str, str], stats.Verdict]) -> Iterator[str]:
     """Yields the verdicts in words, as the paper counts them: against the contrastive baselines, and against each."""
     final = {(s.task, s.method): s.final.mean() for s in series}
     best_baseline: dict[str, str] = {}
@@ -178,16 +176,21 @@ def _counts(series: list[Series], verdicts: dict[tuple[str, str], stats.Verdict]
             best_baseline[task] = other
     if len(set(best_baseline.values())) > 1:
         said = [verdicts[task, other] for task, other in best_baseline.items()]
-        yield _count("the best contrastive baseline of each task", said)
+        yield _count(reference, "the best contrastive baseline of each task", said)
     for other in dict.fromkeys(other for _, other in verdicts):
-        yield _count(other, [verdict for (_, method), verdict in verdicts.items() if method == other])
+        yield _count(reference, other, [verdict for (_, method), verdict in verdicts.items() if method == other])
     if len(best_baseline) == _TASKS_IN_PAPER:
         yield "The paper: better than its baselines on 14 of 18 tasks, level with PPO on 12."
+    ours = {s.task: s for s in series if s.method == reference}
+    unequal = [s for s in series if s.task in ours and not summary.have_as_many_steps(s, ours[s.task])]
+    if unequal:
+        named = ", ".join(f"{s.method} on {s.task} ({s.steps[-1]:,.0f} steps)" for s in unequal)
+        yield f"Not compared, since {reference} was trained for another number of steps: {named}."
 
 
-def _count(other: str, said: list[stats.Verdict]) -> str:
+def _count(reference: str, other: str, said: list[stats.Verdict]) -> str:
     counts = ", ".join(f"{word} on {said.count(word)}" for word in get_args(stats.Verdict))
-    return f"{REFERENCE} against {other}, on {_tasks_in_words(len(said))} at 95 %: {counts}."
+    return f"{reference} against {other}, on {_tasks_in_words(len(said))} at 95 %: {counts}."
 
 
 def _variants(series: list[Series]) -> Iterator[Section]:
@@ -196,7 +199,7 @@ def _variants(series: list[Series]) -> Iterator[Section]:
     for task, algo in dict.fromkeys((s.task, s.runs[0].plan.run.algo) for s in series):
         members = [s for s in series if s.task == task and s.runs[0].plan.run.algo == algo]
         if len(members) > 1:
-            panels.append(Panel(f"{task}, {algo}", _lines(members, "variants", task, algo)))
+            panels.append(Panel(f"{task}, {algo}", _lines(members)))
     if panels:
         yield Section("variants", "Goals, rewards and settings", "One algorithm, in several ways.", panels, columns=2)
 
@@ -211,7 +214,7 @@ def _scaling(series: list[Series]) -> Iterator[Section]:
     lines = []
     for method in dict.fromkeys(s.method for s in members):
         found = {
-            s.task: stats.interval(summary.generator("scaling", s.task, method), [s.final], stats.iqm)
+            s.task: stats.interval(summary.generator([s.final]), [s.final], stats.iqm)
             for s in members
             if s.method == method
         }
@@ -230,8 +233,7 @@ def _profiles(series: list[Series]) -> Section:
         lines = []
         for method in dict.fromkeys(s.method for s in series if s.suite == suite):
             scores = [s.final for s in series if (s.suite, s.method) == (suite, method)]
-            rng = summary.generator("profile", suite, method)
-            lines.append(Line(method, levels, stats.profile(rng, scores, levels)))
+            lines.append(Line(method, levels, stats.profile(summary.generator(scores), scores, levels)))
         ticks = [(level, f"{level:g}") for level in (0.0, 0.25, 0.5, 0.75, 1.0)]
         panels.append(Panel(suite, lines, x_label="win rate", y_label="share of runs above", x_ticks=ticks))
     return Section("profiles", "Performance profiles", panels=panels)
@@ -271,15 +273,15 @@ def _runs(runs: list[RunRecord]) -> Section:
             [
                 Cell(run.task),
                 Cell(run.method),
-                Cell(_span(run.seeds), run.seeds[0]),
+                Cell(_span(run.seeds)),
                 number(run.steps[-1]),
                 timing(steps / run.seconds if run.seconds else 0.0),
                 timing(run.seconds / 60, ".1f"),
                 Cell(run.plan.run.preset),
-                Cell(", ".join(sorted(set(run.versions.get("devices", []))))),
-                Cell(str(run.versions.get("goalward", ""))),
-                Cell(str(run.versions.get("packages", {}).get("jax", ""))),
-                Cell(str(run.versions.get("commit") or "")[:10]),
+                Cell(", ".join(run.versions.devices)),
+                Cell(run.versions.goalward),
+                Cell(run.versions.jax),
+                Cell(run.versions.commit),
                 Cell(run.path.name),
             ]
         )
@@ -288,8 +290,8 @@ def _runs(runs: list[RunRecord]) -> Section:
     return Section("runs", "Runs", text, tables=[table], configs=runs)
 
 
-def _lines(series: list[Series], *about: str) -> list[Line]:
-    return [Line(c.method, c.steps, c.interval) for c in summary.curves(series, *about)]
+def _lines(series: list[Series]) -> list[Line]:
+    return [Line(c.method, c.steps, c.interval) for c in summary.curves(series)]
 
 
 def _span(seeds: tuple[int, ...]) -> str:

@@ -1,7 +1,7 @@
 """What runs say together: aggregates, curves, comparisons and verdicts, each with its interval.
 
-Every interval draws from a generator of its own, seeded by what it is about: it does not depend on what else is in the
-report, and the same runs give the same page.
+Every interval draws from a generator of its own, seeded by the scores that it is about: it does not depend on what else
+is in the report, and the same runs give the same page.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import numpy as np
 from goalward import stats
 from goalward.report.collect import Series
 from goalward.stats.estimates import Floats
-
-REFERENCE = "cppo"  # the method that others are compared with
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,15 @@ class Comparison:
     verdicts: dict[str, stats.Verdict]  # by task
 
 
-def generator(*about: str) -> np.random.Generator:
-    """Returns the generator of one interval."""
-    return np.random.default_rng(zlib.crc32("\0".join(about).encode()))
+def generator(scores: Sequence[Floats]) -> np.random.Generator:
+    """Returns the generator of an interval of these scores."""
+    return np.random.default_rng(zlib.crc32(b"".join(np.ascontiguousarray(task).tobytes() for task in scores)))
+
+
+def reference_of(series: Sequence[Series]) -> str:
+    """Returns the method that others are compared with: CPPO, or without it the first that was run on most tasks."""
+    methods = [s.method for s in series]
+    return "cppo" if "cppo" in methods else max(methods, key=methods.count)
 
 
 def aggregates(series: Sequence[Series]) -> list[Aggregate]:
@@ -60,21 +64,20 @@ def aggregates(series: Sequence[Series]) -> list[Aggregate]:
     for suite, method in dict.fromkeys((s.suite, s.method) for s in series):
         scores = [s.final for s in series if (s.suite, s.method) == (suite, method)]
         estimates = {
-            name: stats.interval(generator(suite, method, name), scores, estimate)
-            for name, estimate in stats.ESTIMATES.items()
+            name: stats.interval(generator(scores), scores, estimate) for name, estimate in stats.ESTIMATES.items()
         }
         result.append(Aggregate(suite, method, len(scores), min(map(len, scores)), estimates))
     return result
 
 
-def curves(series: Sequence[Series], *about: str) -> list[Curve]:
-    """Returns a curve for every method over the tasks in `series`; `about` names what they have in common."""
+def curves(series: Sequence[Series]) -> list[Curve]:
+    """Returns a curve for every method over the tasks in `series`."""
     result = []
     for method in dict.fromkeys(s.method for s in series):
         members = [s for s in series if s.method == method]
         steps = common_steps(members)
         scores = [at_steps(member, steps) for member in members]
-        result.append(Curve(method, steps, stats.curve(generator(*about, method), scores, stats.iqm)))
+        result.append(Curve(method, steps, stats.curve(generator(scores), scores, stats.iqm)))
     return result
 
 
@@ -90,21 +93,22 @@ def at_steps(series: Series, steps: Floats) -> Floats:
     return np.stack([np.interp(steps, series.steps, seed) for seed in series.win_rate.T], axis=-1)
 
 
-def comparisons(series: Sequence[Series]) -> list[Comparison]:
-    """Returns the reference against every other method, suite by suite."""
+def comparisons(series: Sequence[Series], reference: str) -> list[Comparison]:
+    """Returns the reference against every other method, suite by suite, where both had as many steps."""
     result = []
-    for suite in dict.fromkeys(s.suite for s in series):
-        by_method: dict[str, dict[str, Floats]] = {}
-        for s in series:
-            if s.suite == suite:
-                by_method.setdefault(s.method, {})[s.task] = s.final
-        ours = by_method.pop(REFERENCE, {})
-        for other, theirs in by_method.items():
-            tasks = [task for task in ours if task in theirs]
-            if not tasks:
-                continue
-            pair = [ours[task] for task in tasks], [theirs[task] for task in tasks]
-            improvement = stats.compare(generator(suite, other), *pair, stats.probability_of_improvement)
-            verdicts = {task: stats.verdict(generator(task, other), ours[task], theirs[task]) for task in tasks}
-            result.append(Comparison(suite, other, improvement, verdicts))
+    ours = {s.task: s for s in series if s.method == reference}
+    for suite, other in dict.fromkeys((s.suite, s.method) for s in series if s.method != reference):
+        theirs = [s for s in series if (s.suite, s.method) == (suite, other) and s.task in ours]
+        fair = [s for s in theirs if have_as_many_steps(s, ours[s.task])]
+        if not fair:
+            continue
+        pair = [ours[s.task].final for s in fair], [s.final for s in fair]
+        improvement = stats.compare(generator([*pair[0], *pair[1]]), *pair, stats.probability_of_improvement)
+        verdicts = {s.task: stats.verdict(ours[s.task].final, s.final) for s in fair}
+        result.append(Comparison(suite, other, improvement, verdicts))
     return result
+
+
+def have_as_many_steps(first: Series, second: Series) -> bool:
+    """Returns whether two series were trained for the same number of steps, but for whole iterations."""
+    return bool(np.isclose(first.steps[-1], second.steps[-1], rtol=0.05))

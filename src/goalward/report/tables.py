@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from goalward.stats import Interval
 
@@ -15,7 +17,8 @@ class Cell:
     """What a table shows at one place."""
 
     text: str
-    value: float | str | None = None  # what it is sorted by and what CSV holds; None: the text
+    value: float | None = None  # what it is sorted by and what CSV holds; None: the text
+    bounds: tuple[float, float] | None = None  # of an interval
     kind: str = ""  # `better`, `level`, `worse`; or `timing`, which no two runs have in common
 
 
@@ -29,11 +32,15 @@ class Table:
     numbers: frozenset[int] = frozenset()  # the columns that hold numbers
 
     def to_csv(self) -> str:
-        """Returns the table with plain numbers."""
+        """Returns the table with plain numbers; an interval takes three columns."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.head)
-        writer.writerows([cell.text if cell.value is None else cell.value for cell in row] for row in self.rows)
+        wide = [any(row[i].bounds for row in self.rows) for i in range(len(self.head))]
+        head = [[name, f"{name} low", f"{name} high"] if w else [name] for name, w in zip(self.head, wide, strict=True)]
+        writer.writerow(itertools.chain.from_iterable(head))
+        for row in self.rows:
+            cells = [_in_csv(cell, is_wide=w) for cell, w in zip(row, wide, strict=True)]
+            writer.writerow(itertools.chain.from_iterable(cells))
         return text.getvalue()
 
     def to_latex(self) -> str:
@@ -57,12 +64,18 @@ class Table:
 
 def with_interval(found: Interval) -> Cell:
     """Returns an estimate with its bounds behind it."""
-    return Cell(f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]", float(found.estimate))
+    text = f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    return Cell(text, float(found.estimate), (float(found.low), float(found.high)))
 
 
 def number(value: float, form: str = ",.0f") -> Cell:
     """Returns a number that sorts as one."""
-    return Cell(format(value, form), value)
+    return Cell(format(value, form), int(value) if float(value).is_integer() else value)
+
+
+def _in_csv(cell: Cell, *, is_wide: bool) -> list[Any]:
+    first = cell.text if cell.value is None else cell.value
+    return [first, *(cell.bounds or ("", ""))] if is_wide else [first]
 
 
 def timing(value: float, form: str = ",.0f") -> Cell:
@@ -83,4 +96,4 @@ def _latex(text: str) -> str:
     >>> print(_latex("5m_vs_6m & 100 %"))
     5m\_vs\_6m \& 100 \%
     """
-    return "".join(_LATEX.get(c, c) for c in text)
+    return "".join(_LATEX.get(c, c) for c in " ".join(text.split()) if c.isprintable())

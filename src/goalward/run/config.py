@@ -115,7 +115,10 @@ class Plan:
 
         Arguments make another task, whether or not the environment says so in its name.
         """
-        name = self.run.task if ":" in self.run.task else env.spec.name
+        return self.with_arguments(self.run.task if ":" in self.run.task else env.spec.name)
+
+    def with_arguments(self, name: str) -> str:
+        """Returns a task's name with the arguments that its environment was given."""
         return ",".join([name, *(f"{key}={value}".replace("/", "-") for key, value in sorted(self.run.env.items()))])
 
     @property

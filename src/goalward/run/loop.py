@@ -337,14 +337,18 @@ class Training:
     def _show(self, policy: Policy) -> None:
         """Makes the pictures; a mistake in the user's `render` or `survey` costs the picture, not the run."""
         media, key = self.directory.media, self.program.film_key()
-        try:
-            if can_survey(self.env):
+        if can_survey(self.env):
+            try:
                 save_survey(media / "survey.json", self.env, policy, key)
-            if can_render(self.env):
+            except Exception as error:
+                self.reporter.say(f"The survey could not be made; {brief(error)}.")
+        if can_render(self.env):
+            try:
                 save_episodes(media / "episodes.gif", self.env, policy, key, self.plan.run.render_episodes)
+            except Exception as error:
+                self.reporter.say(f"The picture could not be made; {brief(error)}.")
+            else:
                 self.reporter.say(f"Episodes of seed {policy.seed}: {media / 'episodes.gif'}")
-        except Exception as error:
-            self.reporter.say(f"The picture could not be made; {brief(error)}.")
 
     def _interrupted(self, what: str) -> Interrupted:
         task, path = self.plan.run.task, self.directory.path

@@ -1,8 +1,7 @@
-"""Statistics of runs: estimates, intervals, comparisons. Plain NumPy, nothing else of this package."""
+"""Statistics of runs: estimates, intervals, comparisons. NumPy and SciPy, nothing else of this package."""
 
 from goalward.stats.estimates import (
     ESTIMATES,
-    difference_of_means,
     iqm,
     mean,
     median,
@@ -19,7 +18,6 @@ __all__ = [
     "are_too_few",
     "compare",
     "curve",
-    "difference_of_means",
     "interval",
     "iqm",
     "mean",

@@ -55,11 +55,6 @@ def probability_of_improvement(ours: Scores, theirs: Scores) -> Floats:
     return np.mean([_chance_to_win(x, y) for x, y in zip(ours, theirs, strict=True)], axis=0)
 
 
-def difference_of_means(ours: Scores, theirs: Scores) -> Floats:
-    """Returns the mean over tasks of ours, less that of theirs."""
-    return mean(ours) - mean(theirs)
-
-
 def _task_means(scores: Scores) -> Floats:
     return np.stack([np.mean(task, axis=-1) for task in scores])
 

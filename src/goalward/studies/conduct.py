@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import tomllib
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +24,13 @@ import tomli_w
 
 from goalward.envs.tasks import TASKS
 from goalward.errors import UserError, brief
-from goalward.run.directory import RunDirectory, write_text
+from goalward.run.directory import RunDirectory
 from goalward.run.interrupts import catch_interrupts
 from goalward.studies.declare import Cell, Study
 from goalward.studies.progress import StudyTerminal
 
 _SECONDS_BETWEEN_LOOKS = 0.5
+_DRAFT = ".study.toml."  # what a declaration is called while it is written
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -72,25 +74,29 @@ class StudyDirectory:
         directory = cls(path)
         text = tomli_w.dumps(study.to_tables())
         try:
+            # Looked at before the declaration, which others who begin at the same time write before all else.
+            is_free = not path.exists() or (path.is_dir() and all(_is_draft(entry) for entry in path.iterdir()))
             if directory.declaration.is_file():
                 if directory.declaration.read_text(encoding="utf-8") != text:
                     raise UserError(
                         f"'{path}' holds a study that is declared or scaled in another way; choose another --out."
                     )
                 return directory
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if not is_free:
                 raise UserError(f"Expected --out to name a new directory or one of this study; '{path}' is neither.")
             path.mkdir(parents=True, exist_ok=True)
+            draft = path / f"{_DRAFT}{uuid.uuid4().hex}"
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(directory.declaration)
         except OSError as error:
             raise UserError(f"Expected '{path}' to be writable; {error.strerror or error}.") from error
-        write_text(directory.declaration, text)
         return directory
 
     def read(self) -> Study:
         """Returns the study as it was declared when its directory was made."""
         try:
             return Study.from_tables(tomllib.loads(self.declaration.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError) as error:
             raise UserError(f"Expected '{self.declaration}' to be as the study wrote it; {brief(error)}.") from error
 
     def run(self, cell: Cell) -> RunDirectory:
@@ -107,8 +113,13 @@ class StudyDirectory:
 
     def last_words(self, cell: Cell) -> str:
         """Returns the last line that a cell's run printed."""
-        lines = self.log(cell).read_text(encoding="utf-8", errors="replace").split("\n")
+        text = self.log(cell).read_text(encoding="utf-8", errors="replace")
+        lines = ["".join(c for c in line if c.isprintable()) for line in text.split("\n")]
         return next((line.removeprefix("goalward: ") for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _is_draft(path: Path) -> bool:
+    return path.name.startswith(_DRAFT)
 
 
 def require_packages(study: Study) -> None:
@@ -128,7 +139,7 @@ def conduct(study: Study, directory: StudyDirectory, cells: Sequence[Cell], term
     steps = [study.plan(cell).total_steps for cell in cells]
     done = sum(count for cell, count in zip(cells, steps, strict=True) if directory.is_finished(cell))
     with catch_interrupts() as interrupted, terminal.conducting(sum(steps), done):
-        waiting = list(cells)
+        waiting, is_told = list(cells), False
         while waiting:
             held = []
             for cell in waiting:
@@ -142,6 +153,9 @@ def conduct(study: Study, directory: StudyDirectory, cells: Sequence[Cell], term
                 else:
                     outcome.failed.append(Failure(cell, directory.last_words(cell)))
             if held == waiting:
+                if not is_told:
+                    terminal.say(f"Waiting for cells that other processes run: {', '.join(map(str, held))}")
+                is_told = True
                 interrupted.wait(_SECONDS_BETWEEN_LOOKS)
             waiting = held
     return outcome

@@ -32,6 +32,7 @@ from goalward.envs.tasks import TASKS
 from goalward.errors import UserError, brief, unknown_name
 from goalward.run.config import Plan, is_registered, make_plan
 
+_LONGEST_NAME = 200  # bytes, of what becomes the name of a folder
 FEWEST_SEEDS = 2  # that a study shrinks to: one says nothing about how much runs differ
 
 
@@ -56,7 +57,7 @@ class Cell:
     def folder(self) -> Path:
         """Where its run lies within the study's directory."""
         parts = [*self.task.split("/"), self.method]
-        return Path(*(re.sub(r"[^\w.,=+-]+", "-", part, flags=re.ASCII).strip(".") or "task" for part in parts))
+        return Path(*(re.sub(r"[^\w.,=+-]+", "-", part).strip(".") or "task" for part in parts))
 
     def __str__(self) -> str:
         return f"{self.task} with {self.method}"
@@ -146,8 +147,13 @@ class Study:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Study:
-        """Returns the study that `to_tables` wrote down."""
-        return cls(**{**tables, "cells": tuple(Cell(**cell) for cell in tables["cells"])})
+        """Returns the study that `to_tables` wrote down; raises `TypeError` or `KeyError` if it is none."""
+        protocol = Protocol(**{key: tables[key] for key in ("seeds", "steps", "preset") if key in tables})
+        cells = tuple(Cell(**cell) for cell in tables["cells"])
+        names = [tables["name"], tables["title"], *(name for cell in cells for name in (cell.task, cell.algo))]
+        if not all(isinstance(name, str) for name in names) or not isinstance(tables["scale"], float):
+            raise TypeError("names must be text and the scale a number")
+        return cls(**{**tables, **dataclasses.asdict(protocol), "cells": cells})
 
 
 def study_names() -> list[str]:
@@ -191,9 +197,12 @@ def parse_study(name: str, tables: Mapping[str, Any]) -> Study:
         name=name,
         title=str(tables.get("title", name)),
         cells=cells,
-        settings=_table(where, "settings", tables.get("settings", {})),
+        settings=_settings(where, "settings", tables.get("settings", {})),
         **dataclasses.asdict(protocol),
     )
+    for cell in cells:
+        if max(len(part.encode()) for part in cell.folder.parts) > _LONGEST_NAME:
+            raise UserError(f"Expected names in {where} of at most {_LONGEST_NAME} bytes; found {str(cell)[:60]}...")
     for folder, count in Counter(cell.folder for cell in cells).items():
         if count > 1:
             raise UserError(f"Expected every cell of {where} to occur once; found '{folder}' {count} times.")
@@ -208,21 +217,33 @@ def _parse_group(where: str, group: Any) -> Group:
         if key not in known:
             raise unknown_name(f"key in a group of {where}:", key, known)
     variants = _table(where, "variants", group.get("variants", {}))
-    for name, settings in variants.items():
-        _table(where, f"variants.{name}", settings)
+    if "" in variants:
+        raise UserError(f"Expected every variant in {where} to have a name; found an empty one.")
+    variants = {name: _settings(where, f"variants.{name}", table) for name, table in variants.items()}
     lists = {key: group.get(key, []) for key in known if key not in ("settings", "variants")}
     for key, names in lists.items():
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
             raise UserError(f"Expected {key} in a group of {where} to be a list of names; found {names!r}.")
         if key in ("tasks", "algos") and not names:
             raise UserError(f"Expected a group of {where} to list {key}; found none.")
-    return Group(**lists, settings=_table(where, "settings", group.get("settings", {})), variants=variants)
+    return Group(**lists, settings=_settings(where, "settings", group.get("settings", {})), variants=variants)
 
 
 def _table(where: str, key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"Expected {key} in {where} to be a table; found {value!r}.")
     return value
+
+
+def _settings(where: str, key: str, value: Any) -> dict[str, Any]:
+    """Returns settings as `--set` takes them: what TOML reads as a table within a table has a dot in its name."""
+    flat: dict[str, Any] = {}
+    for name, setting in _table(where, key, value).items():
+        if isinstance(setting, dict):
+            flat |= {f"{name}.{inner}": v for inner, v in _settings(where, f"{key}.{name}", setting).items()}
+        else:
+            flat[name] = setting
+    return flat
 
 
 def _check_cell(study: Study, cell: Cell) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from goalward.stats.estimates import difference_of_means, iqm, mean, probability_of_improvement
+from goalward.stats.estimates import iqm, mean, probability_of_improvement
 from goalward.stats.intervals import are_too_few, compare, curve, interval, profile, verdict
 
 
@@ -58,7 +58,7 @@ def test_a_comparison_draws_the_runs_of_both_sides():
     rng = np.random.default_rng(0)
     fixed, varied = [np.zeros(10)], [rng.normal(1.0, 0.5, 10)]
     for ours, theirs, sign in ((fixed, varied, -1.0), (varied, fixed, 1.0)):
-        found = compare(np.random.default_rng(1), ours, theirs, difference_of_means)
+        found = compare(np.random.default_rng(1), ours, theirs, lambda x, y: mean(x) - mean(y))
         assert found.estimate * sign > 0
         assert found.high - found.low > 0.1
 
@@ -77,10 +77,22 @@ def test_the_probability_of_improvement_of_equals_is_a_half_with_an_interval_aro
         ([0.5, 0.6, 0.4, 0.5, 0.55], [0.9, 0.91, 0.92, 0.9, 0.93], "worse"),
         ([0.1, 0.9, 0.5, 0.2, 0.8], [0.2, 0.8, 0.5, 0.1, 0.95], "level"),
         ([1.0] * 10, [1.0] * 10, "level"),
+        ([0.1] * 3, [0.1] * 5, "level"),  # whose means differ in the last bit
+        ([1.0] * 3, [0.9] * 3, "better"),
+        ([0.9], [0.1], "level"),  # one run each says nothing
+        ([0.9], [0.1, 0.1, 0.1], "level"),
     ],
 )
 def test_a_verdict_needs_an_interval_that_leaves_zero_out(ours, theirs, expected):
-    assert verdict(np.random.default_rng(0), np.array(ours), np.array(theirs)) == expected
+    assert verdict(np.array(ours), np.array(theirs)) == expected
+
+
+@pytest.mark.parametrize("num_runs", [2, 3, 5, 10])
+def test_of_equals_a_verdict_is_passed_no_oftener_than_it_says(num_runs):
+    rng = np.random.default_rng(0)
+    verdicts = [verdict(*rng.normal(0.5, 0.1, (2, num_runs))) for _ in range(1000)]
+
+    assert 1 - verdicts.count("level") / 1000 < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 1000)
 
 
 def test_fewer_than_five_runs_are_too_few():

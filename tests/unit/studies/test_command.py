@@ -1,5 +1,8 @@
 """`goalward study` and `goalward report` refuse what they cannot do, in a sentence and with exit code 2."""
 
+import re
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from goalward.cli import _parser
@@ -44,9 +47,19 @@ def test_a_directory_belongs_to_one_study(goalward, tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
-def test_a_damaged_declaration_is_named(goalward, tmp_path):
+def test_several_processes_can_begin_at_once(tmp_path):
+    study = load_study("critic-loss")
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda i: StudyDirectory.create(tmp_path / str(i // 4), study).read(), range(80))
+        assert all(read == study for read in found)
+
+
+@pytest.mark.parametrize(
+    ("line", "damage"), [("name = .*", "name = 3"), ("scale = .*", "scale = 'y'"), ("seeds = .*", "seeds = 0")]
+)
+def test_a_damaged_declaration_is_named(goalward, tmp_path, line, damage):
     directory = StudyDirectory.create(tmp_path / "study", load_study("paper"))
-    directory.declaration.write_text("name = 3")
+    directory.declaration.write_text(re.sub(line, damage, directory.declaration.read_text(), count=1))
     code, _, err = goalward("report", tmp_path / "study")
 
     assert code == 2

@@ -138,6 +138,14 @@ def test_a_study_survives_its_file(small):
         ("[[groups]]\ntasks = ['toy/rooms']\nalgos = ['ppo']\nrewards = ['x']", "Unknown reward of toy/rooms: 'x'"),
         ("[[groups]]\ntasks = ['toy/rooms', 'toy/rooms']\nalgos = ['cppo']", "found 'toy/rooms/cppo' 2 times"),
         (
+            "[[groups]]\ntasks = ['toy/rooms']\nalgos = ['cppo']\nvariants = { '' = {} }",
+            "to have a name; found an empty",
+        ),
+        (
+            f"[[groups]]\ntasks = ['toy/rooms']\nalgos = ['cppo']\nvariants = {{ {'x' * 300} = {{}} }}",
+            "at most 200 bytes",
+        ),
+        (
             "[[groups]]\ntasks = ['toy/rooms']\nalgos = ['cppo']\nvariants = { a = 1 }",
             "Expected variants.a in",
         ),
@@ -166,3 +174,17 @@ def test_a_study_is_found_by_name_or_by_file(tmp_path):
         load_study(str(tmp_path / "broken.toml"))
     (tmp_path / "mine.toml").write_text(SMALL)
     assert load_study(str(tmp_path / "mine.toml")).name == "mine"
+
+
+def test_names_that_differ_have_folders_that_differ():
+    tables = {"groups": [{"tasks": ["toy/rooms"], "algos": ["cppo"], "variants": {"ä": {}, "ö": {}}}]}
+
+    assert [cell.folder.name for cell in parse_study("umlauts", tables).cells] == ["cppo-ä", "cppo-ö"]
+
+
+def test_arguments_of_the_environment_may_be_a_table():
+    tables = {"settings": {"env": {"size": 11}}, "groups": [{"tasks": ["toy/rooms"], "algos": ["cppo"]}]}
+    study = parse_study("larger", tables)
+
+    assert study.settings == {"env.size": 11}
+    assert study.plan(study.cells[0]).run.env == {"size": 11}
