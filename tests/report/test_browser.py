@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from made_runs import learning_curves, write_run, write_survey
+from PIL import Image
 
 from goalward.report.collect import collect
 from goalward.report.page import write_report
@@ -39,6 +40,7 @@ def report(tmp_path_factory):
             path = write_run(root / task / algo, task, algo, learning_curves(rng, 5, 6, top))
             if task == "toy/rooms":
                 write_survey(path)
+                Image.new("RGB", (30, 20), "red").save(path / "media" / "episodes.gif")
     return write_report(collect([root]), root / "report")
 
 
@@ -124,6 +126,15 @@ def test_the_pointer_shows_the_cells_of_a_map(opened, report):
 
     assert "row 1, column 0: -2.000" in seen[0]
     assert "row 1, column 0: down" in seen[1]
+
+
+def test_films_are_shown(opened, report):
+    page = opened(report)
+    film = page.locator("#episodes img").first
+    film.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelector('#episodes img').complete")
+
+    assert film.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [30, 20]
 
 
 def figure_of(page, name):
