@@ -198,6 +198,7 @@ def test_what_users_write_is_text_and_never_markup(tmp_path):
     page = page_of(tmp_path)
     elements = Elements(page)
 
+    assert "was shrunk to 0.5 of its declared size: 5 seeds, 1,000 steps each." in page
     assert "alert(1)" in page
     assert SCRIPT not in page
     data = [json.loads(text) for text in elements.scripts[:-1]]
