@@ -8,6 +8,8 @@ from made_runs import write_run
 
 from goalward.errors import UserError
 from goalward.report.collect import collect, marl_eval_data, series_of
+from goalward.studies.conduct import StudyDirectory
+from goalward.studies.declare import load_study
 
 SURVEY = {
     "facings": [""],
@@ -99,10 +101,12 @@ def test_an_unfinished_run_has_its_arguments_in_the_tasks_name(tmp_path):
     assert collect([tmp_path]).runs[0].task == "toy/rooms,size=11"
 
 
-def test_a_win_rate_that_is_no_number_is_refused(tmp_path):
-    write_run(tmp_path / "a", "toy/rooms", "cppo", [[0.5, np.nan]])
+@pytest.mark.parametrize(("number", "damage"), [('"win_rate": 0.7', '"win_rate": NaN'), ("1000", str(10**400))])
+def test_a_win_rate_or_a_step_that_is_no_number_is_refused(tmp_path, number, damage):
+    path = write_run(tmp_path / "a", "toy/rooms", "cppo", RATES) / "metrics.jsonl"
+    path.write_text(path.read_text().replace(number, damage))
 
-    with pytest.raises(UserError, match="to be numbers"):
+    with pytest.raises(UserError, match=r"metrics.jsonl' to be numbers"):
         collect([tmp_path])
 
 
@@ -137,6 +141,14 @@ def test_what_is_no_run_is_refused_with_a_sentence(tmp_path):
         ("media/survey.json", json.dumps(SURVEY | {"target": [float("inf"), 1]})),
         ("media/survey.json", json.dumps(SURVEY | {"is_free": [], "value": [[]], "action": [[]]})),
         ("media/survey.json", json.dumps(SURVEY | {"action": [[[7]]]})),
+        ("media/survey.json", json.dumps(SURVEY | {"is_free": [True]})),
+        ("media/survey.json", json.dumps(SURVEY | {"target": [10**400, 0]})),
+        ("versions.json", '{"goalward": "\\ud800"}'),
+        (
+            "metrics.jsonl",
+            '{"seed": 0, "evaluation": 0, "iteration": 0, "step": NaN, "win_rate": 0.5, "elapsed": 1}\n' * 2,
+        ),
+        ("config.toml", '[run]\ntask = "toy/rooms"\nalgo = "zzz"\n'),
         ("media/survey.json", json.dumps({"is_free": [[True]], "value": 1, "action": 1})),
     ],
 )
@@ -175,3 +187,19 @@ def test_all_runs_go_into_one_file_of_marl_eval(tmp_path):
                     assert set(lists) == {"win_rate", "return", "length"}, name
                     assert all(len(values) == 1 for values in lists.values())
     assert data["toy"]["rooms"]["cppo"]["seed_3"]["absolute_metrics"]["win_rate"] == [0.4]
+
+
+def test_the_plain_name_is_for_a_run_that_can_be_judged(tmp_path):
+    write_run(tmp_path / "1", "toy/rooms", "cppo", RATES, finished=False)
+    write_run(tmp_path / "2", "toy/rooms", "cppo", RATES)
+    found = {series.method: series.is_finished for series in series_of(collect([tmp_path]).runs)}
+
+    assert found == {"cppo": True, "cppo (1)": False}
+
+
+def test_a_study_is_counted_once_however_often_it_is_named(tmp_path):
+    StudyDirectory.create(tmp_path / "study", load_study("critic-loss"))
+    write_run(tmp_path / "study" / "run", "toy/rooms", "cppo", RATES)
+    found = collect([tmp_path, tmp_path / "study"])
+
+    assert (len(found.studies), len(found.missing), len(found.runs)) == (1, 15, 1)

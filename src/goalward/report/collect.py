@@ -131,12 +131,16 @@ def collect(paths: Sequence[Path]) -> Collection:
     """Returns the runs and studies below some directories, each once."""
     named: dict[Path, tuple[int, str]] = {}  # place and method of the runs of a study
     runs: dict[Path, RunDirectory] = {}
+    seen: set[Path] = set()
     studies: list[Study] = []
     missing: list[MissingCell] = []
     for root in paths:
         if not root.is_dir():
             raise UserError(f"Expected '{root}' to be a directory with runs in it; there is none at that path.")
         for folder in _folders(root.resolve()):
+            if folder in seen:
+                continue
+            seen.add(folder)
             study_directory, run = StudyDirectory(folder), RunDirectory(folder)
             if study_directory.declaration.is_file():
                 study = study_directory.read()
@@ -161,8 +165,10 @@ def _place(run: RunRecord) -> tuple[int, str, int, str, int, Path]:
 
 def read_run(directory: RunDirectory, named: tuple[int, str] | None = None) -> RunRecord | None:
     """Returns what a run has recorded so far, None if it has not been evaluated; `named`: its place and method."""
-    plan = directory.plan()
+    plan = _plan(directory)
     records = directory.read_records()
+    if plan.run.seeds > len(records):
+        return None
     seeds = tuple(range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds))
     by_step: dict[int, dict[int, float]] = {}
     for record in records:
@@ -170,9 +176,14 @@ def read_run(directory: RunDirectory, named: tuple[int, str] | None = None) -> R
     whole = {step: rates for step, rates in sorted(by_step.items()) if rates.keys() == set(seeds)}
     if not whole:
         return None
-    win_rate = np.array([[rates[seed] for seed in seeds] for rates in whole.values()], np.float64)
-    if not np.isfinite(win_rate).all():
-        raise UserError(f"Expected the win rates in '{directory.metrics}' to be numbers; found one that is none.")
+    try:
+        steps = np.array(list(whole), np.float64)
+        win_rate = np.array([[rates[seed] for seed in seeds] for rates in whole.values()], np.float64)
+        seconds = float(max(record["elapsed"] for record in records))
+    except OverflowError:
+        steps = win_rate = np.array(np.inf)
+    if not (np.isfinite(win_rate).all() and np.isfinite(steps).all()):
+        raise UserError(f"Expected steps and win rates in '{directory.metrics}' to be numbers; found one that is none.")
     results = _parsed(directory.results, lambda content: _results(content, seeds))
     place, method = named or (list(ALGORITHMS).index(plan.run.algo), method_name(plan))
     picture = directory.media / "episodes.gif"
@@ -184,13 +195,20 @@ def read_run(directory: RunDirectory, named: tuple[int, str] | None = None) -> R
         plan=plan,
         versions=_parsed(directory.versions, Versions.parse) or Versions(),
         seeds=seeds,
-        steps=np.array(list(whole), np.float64),
+        steps=steps,
         win_rate=win_rate,
         results=results,
-        seconds=max(record["elapsed"] for record in records),
+        seconds=seconds,
         picture=picture if picture.is_file() else None,
         survey=_parsed(directory.media / "survey.json", Survey.parse),
     )
+
+
+def _plan(directory: RunDirectory) -> Plan:
+    try:
+        return directory.plan()
+    except UserError as error:
+        raise UserError(f"In '{directory.config}': {error}") from error
 
 
 def method_name(plan: Plan) -> str:
@@ -213,14 +231,13 @@ def series_of(runs: Iterable[RunRecord]) -> list[Series]:
 
     One that cannot, since it repeats a seed or was made in another way, has its directory added to its method's name.
     """
-    runs = list(runs)
+    runs = sorted(runs, key=lambda run: run.results is None)  # the plain name is for one that can be judged
     root = Path(os.path.commonpath([run.path.parent for run in runs])) if runs else Path()
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
         alike = [members for members in groups.values() if _go_together(members, run)]
-        name = run.method
-        if not alike and (run.task, name) in groups:
-            name = f"{run.method} ({run.path.relative_to(root)})"
+        names = (run.method, f"{run.method} ({run.path.relative_to(root)})", f"{run.method} ({run.path})")
+        name = next(name for name in names if (run.task, name) not in groups or name is names[-1])
         (alike[0] if alike else groups.setdefault((run.task, name), [])).append(run)
     return [
         Series(
@@ -231,7 +248,7 @@ def series_of(runs: Iterable[RunRecord]) -> list[Series]:
             measures=_measures(members),
             runs=tuple(members),
         )
-        for (task, method), members in groups.items()
+        for (task, method), members in sorted(groups.items(), key=lambda group: _place(group[1][0]))
     ]
 
 
@@ -286,8 +303,8 @@ def _results(results: dict[str, Any], seeds: tuple[int, ...]) -> Results:
     (by_seed,) = algos.values()
     best = [by_seed[f"seed_{seed}"]["absolute_metrics"] for seed in seeds]
     measures = {measure: np.array([row[measure][0] for row in best], np.float64) for measure in best[0]}
-    if not np.isfinite(measures["win_rate"]).all():
-        raise ValueError("a win rate is no number")
+    if not np.isfinite(measures["win_rate"]).all() or any(values.ndim != 1 for values in measures.values()):
+        raise ValueError("a measure is no number")
     return Results(name if suite == name else f"{suite}/{name}", measures, by_seed)
 
 
@@ -298,6 +315,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise TypeError(f"it holds a {type(content).__name__}")
+        json.dumps(content, ensure_ascii=False).encode()  # raises for half a character, which no page can hold
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"Expected '{path}' to be an object of JSON, as the run wrote it; {brief(error)}.") from error
     return content

@@ -17,6 +17,7 @@ from goalward.stats.estimates import Floats
 
 # Okabe and Ito's colours; they come round again after eight actions, and the numbers under the pointer tell.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
+_LARGEST = 1e30  # value that is drawn
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,15 @@ class Survey:
         """Returns the survey in a file; raises `KeyError`, `TypeError` or `ValueError` if it is none."""
         is_free = np.array(content["is_free"], bool)
         value, action = (np.where(is_free, np.array(content[name], np.float64), np.nan) for name in ("value", "action"))
-        value[~np.isfinite(value)] = np.nan  # of a critic that blew up
+        value[~(np.abs(value) < _LARGEST)] = np.nan  # of a critic that blew up
         row, column = content["target"]
         facings, actions = list(map(str, content["facings"])), list(map(str, content["actions"]))
         if value.shape != action.shape or value.shape != (len(facings), *is_free.shape):
             raise ValueError(f"maps of {value.shape} and {action.shape} do not fit {len(facings)} x {is_free.shape}")
-        if not value.size:
-            raise ValueError("the grid has no cell")
+        if is_free.ndim != 2 or not is_free.size:
+            raise ValueError("the grid has no cells")
+        if not (0 <= row < is_free.shape[0] and 0 <= column < is_free.shape[1]):
+            raise ValueError("the target is not on the grid")
         if not np.all(np.isnan(action) | ((action >= 0) & (action < len(actions)))):
             raise ValueError(f"an action is not one of the {len(actions)} that are named")
         return cls(facings, actions, value, action, (int(row), int(column)))

@@ -21,7 +21,6 @@ from goalward.stats.estimates import Estimate, Floats, Scores, mean
 CONFIDENCE = 0.95
 NUM_REPLICATES = 2000
 TRUSTED_RUNS = 5
-_NO_DIFFERENCE = 1e-12  # what rounding makes of equal scores
 _POINTS_AT_ONCE = 8  # of a curve: bounds the memory that replicates take
 
 Indices = npt.NDArray[np.int64]
@@ -87,13 +86,18 @@ def verdict(ours: Floats, theirs: Floats) -> Verdict:
 
     By the interval of Welch's t-test for the difference of means: a bootstrap of few runs would say too much.
     """
-    difference = ours.mean() - theirs.mean()
-    if min(len(ours), len(theirs)) < 2 or abs(difference) < _NO_DIFFERENCE:
+    sizes = np.array([len(ours), len(theirs)])
+    if sizes.min() < 2:
         return "level"
-    if max(np.ptp(ours), np.ptp(theirs)) >= _NO_DIFFERENCE:
-        bounds = scipy.stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(CONFIDENCE)
-        if bounds.low <= 0 <= bounds.high:
-            return "level"
+    difference = ours.mean() - theirs.mean()
+    rounding = 1e-12 * max(1.0, abs(ours.mean()), abs(theirs.mean()))
+    variances = np.array([np.var(ours, ddof=1), np.var(theirs, ddof=1)]) / sizes
+    half_width = 0.0
+    if np.sqrt(variances.sum()) > rounding:
+        freedom = variances.sum() ** 2 / np.sum(variances**2 / (sizes - 1))
+        half_width = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, freedom) * np.sqrt(variances.sum())
+    if not abs(difference) > max(half_width, rounding):  # not a number is no difference either
+        return "level"
     return "better" if difference > 0 else "worse"
 
 

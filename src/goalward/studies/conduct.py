@@ -77,7 +77,7 @@ class StudyDirectory:
             # Looked at before the declaration, which others who begin at the same time write before all else.
             is_free = not path.exists() or (path.is_dir() and all(_is_draft(entry) for entry in path.iterdir()))
             if directory.declaration.is_file():
-                if directory.declaration.read_text(encoding="utf-8") != text:
+                if directory.declaration.read_bytes() != text.encode():
                     raise UserError(
                         f"'{path}' holds a study that is declared or scaled in another way; choose another --out."
                     )
@@ -87,7 +87,14 @@ class StudyDirectory:
             path.mkdir(parents=True, exist_ok=True)
             draft = path / f"{_DRAFT}{uuid.uuid4().hex}"
             draft.write_text(text, encoding="utf-8")
-            draft.replace(directory.declaration)
+            try:
+                directory.declaration.hardlink_to(draft)  # of two studies that begin at once the first has it
+                draft.unlink()
+            except FileExistsError:
+                draft.unlink()
+                return cls.create(path, study)
+            except OSError:  # a file system without links
+                draft.replace(directory.declaration)
         except OSError as error:
             raise UserError(f"Expected '{path}' to be writable; {error.strerror or error}.") from error
         return directory

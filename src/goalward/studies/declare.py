@@ -21,7 +21,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -150,9 +150,17 @@ class Study:
         """Returns the study that `to_tables` wrote down; raises `TypeError` or `KeyError` if it is none."""
         protocol = Protocol(**{key: tables[key] for key in ("seeds", "steps", "preset") if key in tables})
         cells = tuple(Cell(**cell) for cell in tables["cells"])
-        names = [tables["name"], tables["title"], *(name for cell in cells for name in (cell.task, cell.algo))]
-        if not all(isinstance(name, str) for name in names) or not isinstance(tables["scale"], float):
+        for cell in cells:
+            parts = [
+                cell.task,
+                cell.algo,
+                *(name for name in (cell.goal, cell.reward, cell.variant) if name is not None),
+            ]
+            if not all(isinstance(part, str) for part in parts) or not isinstance(cell.settings, dict):
+                raise TypeError("a cell has names that are not text, or settings that are no table")
+        if not isinstance(tables["scale"], float) or not all(isinstance(tables[key], str) for key in ("name", "title")):
             raise TypeError("names must be text and the scale a number")
+        _check_names(cells, "the study")
         return cls(**{**tables, **dataclasses.asdict(protocol), "cells": cells})
 
 
@@ -200,15 +208,22 @@ def parse_study(name: str, tables: Mapping[str, Any]) -> Study:
         settings=_settings(where, "settings", tables.get("settings", {})),
         **dataclasses.asdict(protocol),
     )
-    for cell in cells:
-        if max(len(part.encode()) for part in cell.folder.parts) > _LONGEST_NAME:
-            raise UserError(f"Expected names in {where} of at most {_LONGEST_NAME} bytes; found {str(cell)[:60]}...")
+    _check_names(cells, where)
     for folder, count in Counter(cell.folder for cell in cells).items():
         if count > 1:
             raise UserError(f"Expected every cell of {where} to occur once; found '{folder}' {count} times.")
     for cell in cells:
         _check_cell(study, cell)
     return study
+
+
+def _check_names(cells: Iterable[Cell], where: str) -> None:
+    """Raises if the name of a cell cannot be shown, or cannot be a folder's."""
+    for cell in cells:
+        if not str(cell).isprintable():
+            raise UserError(f"Expected names in {where} that can be printed; found {str(cell)!r}.")
+        if max(len(part.encode()) for part in cell.folder.parts) > _LONGEST_NAME:
+            raise UserError(f"Expected names in {where} of at most {_LONGEST_NAME} bytes; found {str(cell)[:60]}...")
 
 
 def _parse_group(where: str, group: Any) -> Group:

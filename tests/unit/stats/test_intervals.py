@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from goalward.stats.estimates import iqm, mean, probability_of_improvement
 from goalward.stats.intervals import are_too_few, compare, curve, interval, profile, verdict
@@ -79,6 +80,10 @@ def test_the_probability_of_improvement_of_equals_is_a_half_with_an_interval_aro
         ([1.0] * 10, [1.0] * 10, "level"),
         ([0.1] * 3, [0.1] * 5, "level"),  # whose means differ in the last bit
         ([1.0] * 3, [0.9] * 3, "better"),
+        ([1.0] * 3, [0.9, 0.8, 0.7], "level"),
+        ([1.0] * 3, [0.9, 0.89, 0.9], "better"),
+        ([np.nan] * 3, [0.9] * 3, "level"),
+        ([1e17 / 3] * 3, [1e17 / 3] * 7, "level"),
         ([0.9], [0.1], "level"),  # one run each says nothing
         ([0.9], [0.1, 0.1, 0.1], "level"),
     ],
@@ -111,3 +116,12 @@ def test_a_profile_is_the_share_of_runs_above_each_level():
     np.testing.assert_allclose(found.estimate, [(1 / 2 + 1) / 2, (1 / 2 + 2 / 3) / 2, (1 / 2 + 1 / 3) / 2])
     assert np.all(found.low < found.estimate)
     assert np.all(found.estimate < found.high)
+
+
+def test_a_verdict_is_that_of_welchs_test():
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        ours, theirs = rng.normal(0.1, 0.1, rng.integers(2, 8)), rng.normal(0.0, 0.3, rng.integers(2, 8))
+        found = stats.ttest_ind(ours, theirs, equal_var=False)
+        expected = "level" if found.pvalue > 0.05 else ("better" if found.statistic > 0 else "worse")
+        assert verdict(ours, theirs) == expected
