@@ -35,6 +35,11 @@ class Task:
         return self.name.partition("/")[0]
 
     @property
+    def ceilings_in_words(self) -> str:
+        """The ceilings as a part of a sentence."""
+        return " and ".join(f"{value:.3f} ({measure})" for measure, value in self.ceilings.items())
+
+    @property
     def is_installed(self) -> bool:
         """Whether the suite's package can be imported."""
         return self.package is None or importlib.util.find_spec(self.package) is not None

@@ -180,9 +180,10 @@ def read_run(directory: RunDirectory, named: tuple[int, str] | None = None) -> R
         steps = np.array(list(whole), np.float64)
         win_rate = np.array([[rates[seed] for seed in seeds] for rates in whole.values()], np.float64)
         seconds = float(max(record["elapsed"] for record in records))
-    except OverflowError:
-        steps = win_rate = np.array(np.inf)
-    if not (np.isfinite(win_rate).all() and np.isfinite(steps).all()):
+        are_numbers = bool(np.isfinite(win_rate).all() and np.isfinite(steps).all())
+    except OverflowError:  # digits that no float holds
+        are_numbers = False
+    if not are_numbers:
         raise UserError(f"Expected steps and win rates in '{directory.metrics}' to be numbers; found one that is none.")
     results = _parsed(directory.results, lambda content: _results(content, seeds))
     place, method = named or (list(ALGORITHMS).index(plan.run.algo), method_name(plan))

@@ -21,6 +21,7 @@ from goalward.errors import UserError
 from goalward.report import figures, maps
 from goalward.report.collect import Collection, marl_eval_data, series_of
 from goalward.report.sections import Section, sections
+from goalward.report.tables import counted
 from goalward.stats.intervals import TRUSTED_RUNS, are_too_few
 
 
@@ -61,7 +62,7 @@ def render(found: Collection, parts: list[Section]) -> str:
     titles = [study.title for study in found.studies]
     return environment.from_string((folder / "template.html").read_text(encoding="utf-8")).render(
         title=" · ".join(titles) or "Runs",
-        summary=f"{_counted(len(found.runs), 'run')}, goalward {__version__}.",
+        summary=f"{counted(len(found.runs), 'run')}, goalward {__version__}.",
         warnings=_warnings(found),
         css=Markup((folder / "page.css").read_text(encoding="utf-8")),
         script=Markup((folder / "page.js").read_text(encoding="utf-8")),
@@ -122,22 +123,18 @@ def _warnings(found: Collection) -> list[str]:
     if are_too_few(scores):
         fewest = min(seeds.shape[-1] for seeds in scores)
         warnings.append(
-            f"Some results rest on {_counted(fewest, 'seed')}. With fewer than {TRUSTED_RUNS} the intervals come out "
+            f"Some results rest on {counted(fewest, 'seed')}. With fewer than {TRUSTED_RUNS} the intervals come out "
             "too narrow."
         )
     unfinished = sum(run.results is None for run in found.runs)
     if unfinished:
         warnings.append(
-            f"Not come to the end: {_counted(unfinished, 'run')}. Curves by task show what there is; tables, verdicts "
+            f"Not come to the end: {counted(unfinished, 'run')}. Curves by task show what there is; tables, verdicts "
             "and curves by suite leave it out."
         )
     if found.missing:
-        warnings.append(f"Without a finished run: {_counted(len(found.missing), 'cell')}, listed at the end.")
+        warnings.append(f"Without a finished run: {counted(len(found.missing), 'cell')}, listed at the end.")
     return warnings
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _data_address(path: Path) -> str:

@@ -18,7 +18,7 @@ from goalward.report.collect import Collection, RunRecord, Series, series_of
 from goalward.report.figures import Line, Panel
 from goalward.report.maps import Survey
 from goalward.report.paper import TABLE_2
-from goalward.report.tables import Cell, Table, number, timing, with_interval
+from goalward.report.tables import Cell, Table, counted, number, timing, with_interval
 from goalward.stats.estimates import Floats
 
 _BASELINES = ("csac", "icsac", "cdqn")  # the contrastive ones, of which the paper has one for each suite
@@ -115,7 +115,7 @@ def _dense_rewards(series: list[Series]) -> Iterator[Section]:
         shared = {s.task for s in both if s.method == "cppo"} & {s.task for s in both if s.method == "ppo"}
         members = [s for s in both if s.task in shared]
         if members:
-            panels.append(Panel(f"{kind} actions, {_tasks_in_words(len(shared))}", _lines(members)))
+            panels.append(Panel(f"{kind} actions, {counted(len(shared), 'task')}", _lines(members)))
     if panels:
         text = "cppo without a reward beside ppo with the suite's dense one, on the tasks that both were run on."
         yield Section("dense", "Beside dense rewards", text, panels, columns=2)
@@ -163,7 +163,7 @@ def _ceilings(series: Series) -> Mapping[str, float]:
 def _ceilings_in_words(ceilings: dict[str, Mapping[str, float]]) -> Iterator[str]:
     for task, found in ceilings.items():
         if found:
-            bounds = " and ".join(f"{value:.3f} ({name})" for name, value in found.items())
+            bounds = TASKS[task].ceilings_in_words
             yield f"On {task} no policy can exceed {bounds}: other targets cannot be reached. The dotted line says so."
 
 
@@ -190,7 +190,7 @@ def _counts(series: list[Series], reference: str, verdicts: dict[tuple[str, str]
 
 def _count(reference: str, other: str, said: list[stats.Verdict]) -> str:
     counts = ", ".join(f"{word} on {said.count(word)}" for word in get_args(stats.Verdict))
-    return f"{reference} against {other}, on {_tasks_in_words(len(said))} at 95 %: {counts}."
+    return f"{reference} against {other}, on {counted(len(said), 'task')} at 95 %: {counts}."
 
 
 def _variants(series: list[Series]) -> Iterator[Section]:
@@ -296,7 +296,3 @@ def _lines(series: list[Series]) -> list[Line]:
 
 def _span(seeds: tuple[int, ...]) -> str:
     return f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
-
-
-def _tasks_in_words(count: int) -> str:
-    return "1 task" if count == 1 else f"{count} tasks"

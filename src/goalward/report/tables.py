@@ -62,6 +62,15 @@ class Table:
         )
 
 
+def counted(count: int, what: str) -> str:
+    """Returns a number of things in words.
+
+    >>> counted(1, "run"), counted(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def with_interval(found: Interval) -> Cell:
     """Returns an estimate with its bounds behind it."""
     text = f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"

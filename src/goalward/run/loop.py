@@ -324,7 +324,7 @@ class Training:
         """Says what no policy can exceed where a task has targets that cannot be reached."""
         task = TASKS.get(self.plan.run.task)
         if task and task.ceilings and not self.plan.run.env:
-            bounds = " and ".join(f"{value:.3f} ({name})" for name, value in task.ceilings.items())
+            bounds = task.ceilings_in_words
             self.reporter.say(f"No policy can exceed {bounds} on {task.name}: other targets cannot be reached.")
 
     def _tell_evaluation_share(self) -> None:
