@@ -17,7 +17,7 @@ from scipy import stats
 
 from goalward.losses.contrastive import ENERGIES, contrastive_loss
 from goalward.losses.relabel import sample_future_goals
-from goalward.nets.mlp import MLP, Joint, apply
+from goalward.nets.mlp import MLP, apply
 
 NUM_STATES, NUM_ACTIONS = 30, 4
 LOSSES = {"literal": ("forward", 0.0), "penalty": ("forward", 0.1), "symmetric": ("symmetric", 0.0)}
@@ -43,7 +43,7 @@ class Setting:
     @property
     def networks(self):
         """phi and psi."""
-        return Joint(MLP(self.hidden_sizes, self.repr_dim)), MLP(self.hidden_sizes, self.repr_dim)
+        return MLP(self.hidden_sizes, self.repr_dim), MLP(self.hidden_sizes, self.repr_dim)
 
 
 class Tabular(NamedTuple):

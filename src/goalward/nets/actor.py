@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from goalward.envs.base import EnvSpec
 from goalward.nets.heads import Head
-from goalward.nets.mlp import apply
+from goalward.nets.mlp import apply, in_compute_type
 from goalward.nets.normalise import RunningStats, normalise
 
 
@@ -42,6 +42,7 @@ class Actor:
         self, params: Any, obs_stats: RunningStats
     ) -> Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]:
         """Returns how to act in a rollout: (key, obs, goal, mask) -> (outputs, sample, what the environment gets)."""
+        params = in_compute_type(self._network, params)
 
         def act(
             key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from goalward.errors import UserError, brief
+from goalward.nets.norm import initial_affine, norm_activate
 
 Activation = Literal["swish", "relu", "tanh", "gelu"]
 Precision = Literal["float32", "bfloat16"]
@@ -26,9 +29,11 @@ PRECISIONS: dict[str, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
 class MLP(nn.Module):
-    """Hidden layers of Dense, LayerNorm and activation, then a linear layer; the result is float32.
+    """Hidden layers of a product, LayerNorm and activation, then a linear layer; the result is float32.
 
-    Parameters stay in float32; `dtype` is the type that the layers compute in.
+    Parameters stay in float32; `dtype` is the type that the layers compute in. What a layer adds and scales by is one
+    array, `affine [3, H]` (see `norm.initial_affine`), or `bias [H]` where there is no norm: fewer and larger arrays
+    are fewer and larger steps of the optimiser.
     """
 
     hidden_sizes: Sequence[int]
@@ -39,30 +44,61 @@ class MLP(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns [..., num_outputs] for [..., D]."""
-        *batch, _ = x.shape
-        # Matrix products of two axes: on a CPU a gradient step with a third, of agents, takes half as long again.
-        x = x.astype(self.dtype).reshape(-1, x.shape[-1])
-        for size in self.hidden_sizes:
-            x = nn.Dense(size, dtype=self.dtype)(x)
+    def __call__(self, *inputs: jax.Array) -> jax.Array:
+        """Returns [..., num_outputs] for inputs [..., D1], [..., D2] side by side, of broadcasting leading axes."""
+        sizes = (sum(x.shape[-1] for x in inputs), *self.hidden_sizes)
+        params: dict[str, jax.Array] = {}
+        for i, size in enumerate(self.hidden_sizes):
+            params[f"kernel_{i}"] = self.param(f"kernel_{i}", nn.initializers.lecun_normal(), (sizes[i], size))
             if self.use_layer_norm:
-                x = nn.LayerNorm(dtype=self.dtype)(x)
-            x = ACTIVATIONS[self.activation](x)
+                params[f"affine_{i}"] = self.param(f"affine_{i}", initial_affine, size)
+            else:
+                params[f"bias_{i}"] = self.param(f"bias_{i}", nn.initializers.zeros_init(), (size,))
+        last = len(self.hidden_sizes)
         init = nn.initializers.variance_scaling(self.last_scale**2, "fan_in", "truncated_normal")
-        x = nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=init)(x)
-        return x.astype(jnp.float32).reshape(*batch, self.num_outputs)
+        params[f"kernel_{last}"] = self.param(f"kernel_{last}", init, (sizes[-1], self.num_outputs))
+        params[f"bias_{last}"] = self.param(f"bias_{last}", nn.initializers.zeros_init(), (self.num_outputs,))
+        batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in inputs))
+        return self.after_first_product(params, self.first_product(params, *inputs)).reshape(*batch, self.num_outputs)
+
+    def first_product(self, params: Mapping[str, jax.Array], *inputs: jax.Array) -> jax.Array:
+        """Returns [R, H], the inputs times the first kernel, R rows for all leading axes."""
+        kernel = params["kernel_0"].astype(self.dtype)
+        inputs = tuple(x.astype(self.dtype) for x in inputs)
+        if len({x.shape[:-1] for x in inputs}) == 1:
+            # Matrix products of two axes: on a CPU a gradient step with a third, of agents, takes half as long again.
+            x = jnp.concatenate(inputs, axis=-1)
+            return x.reshape(-1, x.shape[-1]) @ kernel
+        # Each input by its part of the kernel and then repeated: an observation is multiplied once for all actions.
+        batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in inputs))
+        parts = jnp.split(kernel, list(itertools.accumulate(x.shape[-1] for x in inputs))[:-1])
+        products = []
+        for x, part in zip(inputs, parts, strict=True):
+            product = (x.reshape(-1, x.shape[-1]) @ part).reshape(*x.shape[:-1], -1)
+            products.append(_repeat(product, batch))
+        total = functools.reduce(jnp.add, products)
+        return total.reshape(-1, total.shape[-1])
+
+    def after_first_product(self, params: Mapping[str, jax.Array], x: jax.Array) -> jax.Array:
+        """Returns [R, num_outputs] float32 for what `first_product` returned."""
+        for i in range(len(self.hidden_sizes)):
+            x = self._activated(params, i, x)
+            x = x @ params[f"kernel_{i + 1}"].astype(self.dtype)
+        bias = params[f"bias_{len(self.hidden_sizes)}"]
+        return x.astype(jnp.float32) + jnp.broadcast_to(bias[None, :], x.shape)
+
+    def _activated(self, params: Mapping[str, jax.Array], i: int, x: jax.Array) -> jax.Array:
+        activate = ACTIVATIONS[self.activation]
+        if self.use_layer_norm:
+            return norm_activate(x, params[f"affine_{i}"], activate)
+        bias = params[f"bias_{i}"].astype(self.dtype)
+        return activate(x + jnp.broadcast_to(bias[None, :], x.shape))
 
 
-class Joint(nn.Module):
-    """A network of two inputs that are concatenated."""
-
-    net: nn.Module
-
-    def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
-        """Returns the network's output for the two inputs side by side."""
-        result: jax.Array = self.net(jnp.concatenate([first, second], axis=-1))
-        return result
+def _repeat(x: jax.Array, batch: tuple[int, ...]) -> jax.Array:
+    """Returns [*batch, D] for x [..., D]."""
+    x = x.reshape((1,) * (len(batch) + 1 - x.ndim) + x.shape)
+    return jnp.broadcast_to(x, (*batch, x.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -87,9 +123,60 @@ class ActorCritic:
 
 
 def apply(module: nn.Module, params: Any, *inputs: jax.Array) -> jax.Array:
-    """Returns the module's output; Flax leaves its type open."""
-    outputs: Any = module.apply(params, *inputs)
+    """Returns the module's output for inputs of broadcasting leading axes; a user's own module gets them repeated."""
+    if not isinstance(module, MLP):
+        batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in inputs))
+        inputs = tuple(_repeat(x, batch) for x in inputs)
+    outputs: Any = module.apply(params, *inputs)  # Flax leaves its type open
     return outputs
+
+
+def in_compute_type(module: nn.Module, params: Any) -> Any:
+    """Returns parameters for many calls without a gradient: kernels in the type that they are multiplied in.
+
+    Inside a loop XLA would convert them anew at every turn.
+    """
+    if not isinstance(module, MLP):
+        return params
+
+    def convert(path: Any, leaf: jax.Array) -> jax.Array:
+        return leaf.astype(module.dtype) if path[-1].key.startswith("kernel") else leaf
+
+    return jax.tree.map_with_path(convert, params)
+
+
+def apply_both(
+    modules: tuple[nn.Module, nn.Module],
+    params: tuple[Any, Any],
+    inputs: tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]],
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the outputs of two modules for inputs of the same leading axes.
+
+    On a GPU two networks of the same layers are computed as a batch of two: half as many kernels, twice the size.
+    """
+    first, second = modules
+    if isinstance(first, MLP) and isinstance(second, MLP) and first == second and jax.default_backend() == "gpu":
+        return stacked((first, second), params, inputs)
+    return apply(first, params[0], *inputs[0]), apply(second, params[1], *inputs[1])
+
+
+def stacked(modules: tuple[MLP, MLP], params: tuple[Any, Any], inputs: Any) -> tuple[jax.Array, jax.Array]:
+    """See `apply_both`; as a batch of two."""
+    module = modules[0]
+    rows = [jnp.concatenate(x, axis=-1).astype(module.dtype) for x in inputs]
+    layers = [dict(in_compute_type(module, p)["params"]) for p in params]
+    # Zeros make up for the difference in width: cheaper than to multiply apart and to copy both results into one array.
+    width = max(x.shape[-1] for x in rows)
+    for x, layer in zip(rows, layers, strict=True):
+        layer["kernel_0"] = jnp.pad(layer["kernel_0"], ((0, width - x.shape[-1]), (0, 0)))
+    padded = [jnp.pad(x, (*((0, 0),) * (x.ndim - 1), (0, width - x.shape[-1]))) for x in rows]
+    both = {name: jnp.stack([layer[name] for layer in layers]) for name in layers[0]}
+
+    def network(params: Any, x: jax.Array) -> jax.Array:
+        return module.after_first_product(params, module.first_product(params, x)).reshape(*x.shape[:-1], -1)
+
+    first, second = jax.vmap(network)(both, jnp.stack(padded))
+    return first, second
 
 
 def check_networks(networks: Networks, obs: jax.Array, goal: jax.Array, action: jax.Array, num_outputs: int) -> None:
@@ -164,12 +251,12 @@ class Torso(NamedTuple):
 def make_networks(torso: Torso, *, repr_dim: int, num_policy_outputs: int, policy_last_scale: float) -> Networks:
     """Returns the paper's networks: the same torso three times."""
     return Networks(
-        policy=Joint(torso.mlp(num_policy_outputs, policy_last_scale)),
-        phi=Joint(torso.mlp(repr_dim)),
+        policy=torso.mlp(num_policy_outputs, policy_last_scale),
+        phi=torso.mlp(repr_dim),
         psi=torso.mlp(repr_dim),
     )
 
 
 def make_actor_critic(torso: Torso, *, num_policy_outputs: int, policy_last_scale: float) -> ActorCritic:
     """Returns the networks of PPO: the same torso twice."""
-    return ActorCritic(policy=Joint(torso.mlp(num_policy_outputs, policy_last_scale)), value=Joint(torso.mlp(1)))
+    return ActorCritic(policy=torso.mlp(num_policy_outputs, policy_last_scale), value=torso.mlp(1))

@@ -1,11 +1,12 @@
 """Networks: the forward pass against NumPy, types, and the scale of the policy's first outputs."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from goalward.nets.mlp import MLP, Joint, Torso, apply, make_networks
+from goalward.nets.mlp import MLP, Torso, apply, in_compute_type, make_networks, stacked
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -66,28 +67,28 @@ def test_mlp_is_dense_layer_norm_activation_and_a_linear_last_layer(activation, 
     layers = params["params"]
     expected = x.astype(np.float64)
     for index in range(2):
-        dense = layers[f"Dense_{index}"]
-        expected = expected @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"])
+        expected = expected @ layers[f"kernel_{index}"]
         if use_layer_norm:
-            centred = expected - expected.mean(-1, keepdims=True)
-            norm = layers[f"LayerNorm_{index}"]
-            expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
-            expected = expected * np.asarray(norm["scale"]) + np.asarray(norm["bias"])
+            bias, scale, shift = layers[f"affine_{index}"]
+            centred = expected + bias - (expected + bias).mean(-1, keepdims=True)
+            expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6) * scale + shift
+        else:
+            expected = expected + layers[f"bias_{index}"]
         expected = NUMPY_ACTIVATIONS[activation](expected)
-    expected = expected @ np.asarray(layers["Dense_2"]["kernel"]) + np.asarray(layers["Dense_2"]["bias"])
+    expected = expected @ layers["kernel_2"] + layers["bias_2"]
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
-    assert set(layers) == {"Dense_0", "Dense_1", "Dense_2"} | (
-        {"LayerNorm_0", "LayerNorm_1"} if use_layer_norm else set()
-    )
+
+
+def test_a_fresh_layer_norm_does_nothing_but_normalise():
+    params, _ = init_and_apply(MLP((6,), 2), inputs(3, 4))
+    np.testing.assert_array_equal(params["params"]["affine_0"], [[0.0] * 6, [1.0] * 6, [0.0] * 6])
 
 
 def test_half_precision_is_for_the_layers_only():
     x = inputs(16, 4)
-    # Flax's layer norm promotes bfloat16 to float32 for its statistics.
-    with jax.numpy_dtype_promotion("standard"):
-        module = MLP((32, 32), 3, dtype=jnp.bfloat16)
-        params = random_params(module, x)
-        outputs = jax.jit(module.apply)(params, x)
+    module = MLP((32, 32), 3, dtype=jnp.bfloat16)
+    params = random_params(module, x)
+    outputs = jax.jit(module.apply)(params, x)
     assert outputs.dtype == jnp.float32
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
     exact = np.asarray(jax.jit(MLP((32, 32), 3).apply)(params, x))
@@ -96,13 +97,51 @@ def test_half_precision_is_for_the_layers_only():
     assert 1e-4 < error < 0.05
 
 
-def test_a_joint_network_reads_its_two_inputs_side_by_side():
-    first, second = inputs(4, 3), inputs(4, 2, seed=1)
-    net = MLP((8,), 2)
-    params = random_params(Joint(net), first, second)
-    inner = {"params": params["params"]["net"]}
-    expected = jax.jit(net.apply)(inner, np.concatenate([first, second], -1))
-    np.testing.assert_allclose(jax.jit(Joint(net).apply)(params, first, second), expected, rtol=1e-5)
+@pytest.mark.parametrize(
+    "shapes", [((4, 3), (4, 2)), ((1, 4, 3), (5, 1, 2)), ((4, 3), (5, 4, 2)), ((3,), (4, 2), (1, 1))]
+)
+def test_a_network_of_several_inputs_reads_them_side_by_side_repeated_where_they_are_one_for_all(shapes):
+    parts = [inputs(*shape, seed=i) for i, shape in enumerate(shapes)]
+    module = MLP((8, 8), 2)
+    batch = np.broadcast_shapes(*(x.shape[:-1] for x in parts))
+    side_by_side = np.concatenate([np.broadcast_to(x, (*batch, x.shape[-1])) for x in parts], -1)
+    params = random_params(module, *parts)
+    expected = jax.jit(module.apply)(params, side_by_side)
+    np.testing.assert_allclose(jax.jit(module.apply)(params, *parts), expected, rtol=1e-5, atol=1e-5)
+
+
+class Sum(nn.Module):
+    """A module of a user's: it adds its inputs, which must have the same axes."""
+
+    @nn.compact
+    def __call__(self, first, second):
+        return first + second
+
+
+def test_a_users_own_network_gets_inputs_of_equal_axes():
+    first, second = inputs(1, 4, 3), inputs(5, 1, 3, seed=1)
+    np.testing.assert_allclose(apply(Sum(), {}, first, second), first + second)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_parameters_in_the_compute_type_give_the_same_outputs(dtype):
+    module, x = MLP((16, 16), 3, dtype=dtype), inputs(4, 3)
+    params = random_params(module, x)
+    converted = in_compute_type(module, params)
+    assert {leaf.dtype for name, leaf in converted["params"].items() if name.startswith("kernel")} == {jnp.dtype(dtype)}
+    np.testing.assert_array_equal(apply(module, converted, x), apply(module, params, x))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_two_networks_computed_as_a_batch_of_two_give_what_each_gives_alone(dtype):
+    module = MLP((16, 16), 3, dtype=dtype)
+    of_first, of_second = (inputs(2, 4, 3), inputs(2, 4, 5, seed=1)), (inputs(2, 4, 6, seed=2),)
+    params = random_params(module, *of_first), random_params(module, *of_second)
+    alone = apply(module, params[0], *of_first), apply(module, params[1], *of_second)
+    together = jax.jit(lambda: stacked((module, module), params, (of_first, of_second)))()
+    for found, expected in zip(together, alone, strict=True):
+        assert found.shape == (2, 4, 3)
+        np.testing.assert_allclose(found, expected, atol=0.05 if dtype == jnp.bfloat16 else 1e-5)
 
 
 def deviation_from_uniform(policy_last_scale):

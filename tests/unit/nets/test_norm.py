@@ -1,0 +1,72 @@
+"""Bias, layer norm and activation: the kernels, interpreted, against plain JAX, and both against NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from goalward.nets.mlp import ACTIVATIONS
+from goalward.nets.norm import EPSILON, fits_kernels, fused, plain
+
+pytestmark = pytest.mark.usefixtures("strict_dtypes")
+
+ROWS, WIDTH = 32, 64  # two programs of a kernel
+
+
+def arrays(dtype=jnp.float32, batch=()):
+    """Returns products, affine and a gradient of the outputs."""
+    rng = np.random.default_rng(0)
+    x, grad = (jnp.asarray(rng.normal(1.0, 2.0, (*batch, ROWS, WIDTH)), dtype) for _ in range(2))
+    return x, jnp.asarray(rng.normal(size=(*batch, 3, WIDTH)), jnp.float32), grad
+
+
+def outputs_and_gradients(function, x, affine, grad):
+    outputs, pull_back = jax.vjp(function, x, affine)
+    return outputs, *pull_back(grad)
+
+
+def test_plain_is_norm_and_activation_in_numpy():
+    x, affine, _ = arrays()
+    bias, scale, shift = np.asarray(affine, np.float64)
+    rows = np.asarray(x, np.float64) + bias
+    standard = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + EPSILON)
+    expected = np.tanh(standard * scale + shift)
+    np.testing.assert_allclose(plain(x, affine, jnp.tanh), expected, atol=1e-5)
+
+
+def test_a_row_far_from_zero_keeps_its_precision():
+    # The mean of squares minus the square of the mean would leave nothing of a deviation of 1 around 10,000.
+    x, affine, _ = arrays()
+    np.testing.assert_allclose(plain(x + 1e4, affine, jnp.tanh), plain(x, affine, jnp.tanh), atol=5e-3)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_kernels_give_the_outputs_and_gradients_of_plain_jax(activation, dtype):
+    activate = ACTIVATIONS[activation]
+    arguments = arrays(dtype)
+    expected = outputs_and_gradients(lambda x, affine: plain(x, affine, activate), *arguments)
+    found = outputs_and_gradients(lambda x, affine: fused(x, affine, activate, True), *arguments)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        # A number of bfloat16 may be rounded to its neighbour.
+        tolerance = 1e-2 if one.dtype == jnp.bfloat16 else 1e-5
+        np.testing.assert_allclose(one.astype(jnp.float32), other.astype(jnp.float32), rtol=tolerance, atol=tolerance)
+
+
+def test_kernels_take_each_seed_with_its_own_parameters():
+    arguments = arrays(batch=(3,))
+    activate = ACTIVATIONS["swish"]
+    both = [
+        jax.vmap(lambda *row, f=f: outputs_and_gradients(f, *row))(*arguments)
+        for f in (lambda x, a: plain(x, a, activate), lambda x, a: fused(x, a, activate, True))
+    ]
+    for one, other in zip(*both, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fits"), [((768, 512), True), ((768, 500), False), ((770, 512), False), ((0, 512), False)]
+)
+def test_kernels_take_whole_tiles_of_widths_that_are_powers_of_two(shape, fits):
+    assert fits_kernels(*shape) is fits
