@@ -81,10 +81,9 @@ class CDQNLearner(OffPolicyLearner[CDQN]):
 
     def q_values(self, params: Params, obs: jax.Array, goal: jax.Array) -> jax.Array:
         """Returns [..., A], Q of every action for raw observations."""
-        num_actions = self.env.spec.action_space.size
-        actions = jnp.arange(num_actions, dtype=jnp.int32).reshape((-1,) + (1,) * (obs.ndim - 1))
-        actions = jnp.broadcast_to(actions, (num_actions, *obs.shape[:-1]))
-        q = self.critic.q_values(params.critic, self.actor.observe(params.obs_stats, obs), actions, goal)
+        nothing = jnp.zeros((*obs.shape[:-1], self.head.num_outputs))
+        every_action, _ = self.head.support(jax.random.key(0), nothing, self.actor.allowed(nothing, None), 1)
+        q = self.critic.q_values(params.critic, self.actor.observe(params.obs_stats, obs), every_action, goal)
         return jnp.moveaxis(q, 0, -1)
 
     def improve(self, state: State, pairs: Pairs, batch: Draw, key: jax.Array) -> tuple[State, Metrics]:

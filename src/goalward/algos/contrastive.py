@@ -18,7 +18,7 @@ from goalward.algos.settings import Fraction, NonNegative, Width
 from goalward.errors import UserError
 from goalward.losses.contrastive import ENERGIES, contrastive_loss, state_value
 from goalward.nets.heads import Head
-from goalward.nets.mlp import Networks, apply, make_networks
+from goalward.nets.mlp import Networks, apply, apply_both, make_networks
 
 _MOST_PAIRED = 2**16
 
@@ -98,29 +98,27 @@ class ContrastiveCritic:
     def q_value(self, encoders: Encoders, obs: jax.Array, features: jax.Array, goal: jax.Array) -> jax.Array:
         """Returns [...], Q of observations, action features and goals (equation 6)."""
         phi = apply(self._networks.phi, encoders.phi, obs, features)
-        return self._energy.paired(phi, apply(self._networks.psi, encoders.psi, goal))
-
-    def q_values(self, encoders: Encoders, obs: jax.Array, actions: jax.Array, goal: jax.Array) -> jax.Array:
-        """Returns [M, ...], Q of M actions [M, ...] for the same observations and goals."""
         psi = apply(self._networks.psi, encoders.psi, goal)
+        return self._energy.paired(phi, jnp.broadcast_to(psi, phi.shape))
 
-        def q_value(action: jax.Array) -> jax.Array:
-            phi = apply(self._networks.phi, encoders.phi, obs, self._head.features(action))
-            return self._energy.paired(phi, psi)
-
-        return jax.vmap(q_value)(actions)
+    def q_values(self, encoders: Encoders, obs: jax.Array, features: jax.Array, goal: jax.Array) -> jax.Array:
+        """Returns [M, ...], Q of M actions, given as `Head.support` gives them, for the same observations and goals."""
+        return self.q_value(encoders, obs[None], features, goal[None])
 
     def value(
         self, encoders: Encoders, obs: jax.Array, goal: jax.Array, support: tuple[jax.Array, jax.Array]
     ) -> jax.Array:
         """Returns [...], V as the mean of Q over `Head.support` of a policy (equations 7 and 8)."""
-        actions, weights = support
-        return state_value(self.q_values(encoders, obs, actions, goal), weights)
+        features, weights = support
+        return state_value(self.q_values(encoders, obs, features, goal), weights)
 
     def loss(self, encoders: Encoders, pairs: Pairs) -> tuple[jax.Array, Metrics]:
         """Returns the contrastive loss (equation 3) of a minibatch, and its metrics."""
-        phi = apply(self._networks.phi, encoders.phi, pairs.obs, self._head.features(pairs.action))
-        psi = apply(self._networks.psi, encoders.psi, pairs.future_goal)
+        phi, psi = apply_both(
+            (self._networks.phi, self._networks.psi),
+            (encoders.phi, encoders.psi),
+            ((pairs.obs, self._head.features(pairs.action)), (pairs.future_goal,)),
+        )
         distinct = jnp.ones((phi.shape[0],) * 2, bool)
         if self._config.mask_same_episode:
             distinct = pairs.episode[:, None] != pairs.episode[None, :]

@@ -30,7 +30,7 @@ from goalward.algos.on_policy import OnPolicyConfig, OnPolicyLearner, State, Ste
 from goalward.algos.settings import Width
 from goalward.data.rollout import Rollout
 from goalward.envs.base import GoalEnv
-from goalward.losses.contrastive import advantage, masked_mean
+from goalward.losses.contrastive import advantage, masked_mean, state_value
 from goalward.losses.relabel import episode_ids, sample_future_goals
 from goalward.nets.mlp import check_networks
 
@@ -123,20 +123,15 @@ class CPPOLearner(OnPolicyLearner[CPPO]):
     def advantages(self, encoders: Encoders, steps: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
         """Returns A [T*E, N] at g*, with V under the policy that acted (Algorithm 1, lines 5 and 6)."""
 
-        def one_chunk(chunk: tuple[jax.Array, Steps]) -> tuple[jax.Array, jax.Array]:
-            key_support, batch = chunk
-            support = self.head.support(
-                key_support, batch.policy_outputs, batch.action_mask, self.config.num_value_samples
+        def one_chunk(steps: Steps, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+            compared = self.head.comparison(
+                key, steps.policy_outputs, steps.action_mask, steps.action, self.config.num_value_samples
             )
-            v = self.critic.value(encoders, batch.obs, batch.goal, support)  # equations 7, 8
-            q = self.critic.q_value(encoders, batch.obs, self.head.features(batch.action), batch.goal)  # equation 6
-            return advantage(q, v), v  # equation 9
+            q = self.critic.q_values(encoders, steps.obs, compared.features, steps.goal)  # equation 6
+            v = state_value(q, compared.policy)  # equations 7, 8
+            return advantage(state_value(q, compared.taken), v), v  # equation 9
 
-        # In pieces, since all actions of a whole rollout at once would not fit on a device.
-        keys = jax.random.split(key, self.num_batches)
-        chunks = jax.tree.map(lambda x: x.reshape(self.num_batches, -1, *x.shape[1:]), steps)
-        adv, v = jax.lax.map(one_chunk, (keys, chunks))
-        adv, v = (x.reshape(-1, *x.shape[2:]) for x in (adv, v))
+        adv, v = self.in_chunks(one_chunk, steps, key, self.head.num_compared(self.config.num_value_samples))
         mean = masked_mean(adv, steps.active)
         metrics = {
             "value/v": masked_mean(v, steps.active),

@@ -64,6 +64,8 @@ class OnPolicyConfig(CommonConfig):
         return self.num_epochs * (self.steps_per_iteration() // self.batch_size)
 
 
+_INPUTS_AT_ONCE = 2**16  # of a network on a GPU, per seed, where no gradient is taken
+
 ConfigT = TypeVar("ConfigT", bound=OnPolicyConfig)
 
 
@@ -133,14 +135,26 @@ class OnPolicyLearner(Generic[ConfigT]):
     ) -> tuple[State, Metrics]:
         """Returns the state after `step(state, minibatch, key)` on all rows, in random order, and mean metrics."""
         key, key_steps = jax.random.split(key)
-
-        def one_batch(state: State, drawn: tuple[jax.Array, jax.Array]) -> tuple[State, Metrics]:
-            chosen, key = drawn
-            return step(state, jax.tree.map(lambda x: x[chosen], rows), key)
-
+        # Brought into order all at once: one large copy takes less than a small one for every step and array.
+        batches = jax.tree.map(lambda x: x[self.minibatches(key)], rows)
         keys = jax.random.split(key_steps, self.num_batches)
-        state, metrics = jax.lax.scan(one_batch, state, (self.minibatches(key), keys))
+        state, metrics = jax.lax.scan(lambda state, drawn: step(state, *drawn), state, (batches, keys))
         return state, jax.tree.map(jnp.mean, metrics)
+
+    def in_chunks(
+        self, function: Callable[[Any, jax.Array], Any], rows: Any, key: jax.Array, num_inputs: int = 1
+    ) -> Any:
+        """Returns `function(rows, key)` of all rows [T*E, ...] in pieces, whose layers fit on a device.
+
+        The function passes `num_inputs` for each row and agent through a network.
+        """
+        num_chunks = self.num_batches
+        if jax.default_backend() == "gpu":  # which needs more at once to be busy
+            inputs = self.steps_per_iteration * self.env.spec.num_agents * num_inputs
+            num_chunks = _next_divisor(self.steps_per_iteration, math.ceil(inputs / _INPUTS_AT_ONCE))
+        chunks = jax.tree.map(lambda x: x.reshape(num_chunks, -1, *x.shape[1:]), rows)
+        results = jax.lax.map(lambda chunk: function(*chunk), (chunks, jax.random.split(key, num_chunks)))
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), results)
 
     def policy_step(self, state: State, batch: Steps, adv: jax.Array, key: jax.Array) -> tuple[State, Metrics]:
         """Returns the state after one step of PPO's clipped update (equation 4) on a minibatch."""
@@ -194,6 +208,11 @@ class OnPolicyLearner(Generic[ConfigT]):
     def minibatches(self, key: jax.Array) -> jax.Array:
         """Returns [number of batches, B], every row of the rollout once, in random order."""
         return random_order(key, self.steps_per_iteration).reshape(self.num_batches, -1)
+
+
+def _next_divisor(number: int, least: int) -> int:
+    """Returns the smallest divisor of a number that is not below `least`, or the number itself."""
+    return next((d for d in range(max(1, least), number) if number % d == 0), number)
 
 
 def random_order(key: jax.Array, count: int) -> jax.Array:

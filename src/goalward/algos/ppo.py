@@ -138,9 +138,8 @@ class PPOLearner(OnPolicyLearner[PPO]):
 
         `last_value` [E, N] is V of the states that the rollout ends in.
         """
-        # In pieces, since the layers of a whole rollout at once would not fit on a device.
-        chunks = jax.tree.map(lambda x: x.reshape(self.num_batches, -1, *x.shape[1:]), (steps.obs, steps.goal))
-        value = jax.lax.map(lambda chunk: self.estimate(critic, *chunk), chunks).reshape(rollout.reward.shape)
+        value = self.in_chunks(lambda rows, _: self.estimate(critic, *rows), (steps.obs, steps.goal), jax.random.key(0))
+        value = value.reshape(rollout.reward.shape)
         # A step leads to the state of the next one, unless the episode was cut off with it.
         next_value = jnp.concatenate([value[1:], last_value[None]])
         next_value = jnp.where(rollout.truncated[..., None], rollout.cut_off, next_value)

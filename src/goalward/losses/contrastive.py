@@ -125,9 +125,9 @@ def contrastive_loss(
     allowed = diagonal | (distinct & anchors[:, None] & anchors[None, :])
     lse = _row_logsumexp(logits, allowed)
     per_row = LOSSES[loss](logits, allowed) + logsumexp_coef * jnp.square(lse)
-    best = jnp.argmax(jnp.where(allowed, logits, _EXCLUDED), axis=-1)
+    best = jnp.max(jnp.where(allowed, logits, _EXCLUDED), axis=-1)
     stats = ContrastiveStats(
-        accuracy=masked_mean(best == jnp.arange(logits.shape[0]), anchors),
+        accuracy=masked_mean(jnp.diagonal(logits) >= best, anchors),
         positive=masked_mean(jnp.diagonal(logits), anchors),
         logsumexp=masked_mean(lse, anchors),
     )

@@ -8,7 +8,7 @@ whose log-probability needs no inverse of tanh.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,14 @@ import jax.numpy as jnp
 from goalward.envs.base import ActionSpace, Box, Discrete
 
 _FORBIDDEN = -1e9
+
+
+class Comparison(NamedTuple):
+    """M actions of which two weighted sums are taken."""
+
+    features: jax.Array  # [M, ..., A], or with axes of length one where they are the same for all rows
+    policy: jax.Array  # [M, ...], weights of the mean under the policy
+    taken: jax.Array  # [M, ...], one for the action that was taken and zero for all others
 
 
 class Head(Protocol):
@@ -42,10 +50,21 @@ class Head(Protocol):
     def support(
         self, key: jax.Array, outputs: jax.Array, mask: jax.Array, num_samples: int
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns M actions [M, ...] and weights [M, ...] that sum to one: an expectation under the policy.
+        """Returns M actions and weights [M, ...] that sum to one: an expectation under the policy.
 
-        Every action with its probability if they can be listed, else `num_samples` draws of equal weight.
+        Every action with its probability if they can be listed, else `num_samples` draws of equal weight. The actions
+        are features [M, ..., A], with axes of length one where they are the same for all rows.
         """
+        ...
+
+    def num_compared(self, num_samples: int) -> int:
+        """Returns M of `comparison`."""
+        ...
+
+    def comparison(
+        self, key: jax.Array, outputs: jax.Array, mask: jax.Array, action: jax.Array, num_samples: int
+    ) -> Comparison:
+        """Returns what one action is compared with under the policy, so that one pass of a critic gives Q and V."""
         ...
 
     def relaxed(
@@ -102,8 +121,23 @@ class CategoricalHead:
         """See `Head.support`; all actions."""
         del key, num_samples
         probs = jnp.moveaxis(jnp.exp(self.log_probs(outputs, mask)), -1, 0)
-        index = jnp.arange(self.num_actions, dtype=jnp.int32).reshape((-1,) + (1,) * (probs.ndim - 1))
-        return jnp.broadcast_to(index, probs.shape), probs
+        return self.every_action(probs.ndim - 1), probs
+
+    def every_action(self, num_axes: int) -> jax.Array:
+        """Returns [A, 1, ..., 1, A], the features of all actions for rows of so many axes."""
+        return jnp.eye(self.num_actions).reshape(self.num_actions, *(1,) * num_axes, self.num_actions)
+
+    def num_compared(self, num_samples: int) -> int:
+        """See `Head.num_compared`."""
+        del num_samples
+        return self.num_actions
+
+    def comparison(
+        self, key: jax.Array, outputs: jax.Array, mask: jax.Array, action: jax.Array, num_samples: int
+    ) -> Comparison:
+        """See `Head.comparison`; the action is among those that are listed."""
+        features, probs = self.support(key, outputs, mask, num_samples)
+        return Comparison(features, probs, taken=jnp.moveaxis(self.features(action), -1, 0))
 
     def relaxed(
         self, key: jax.Array, outputs: jax.Array, mask: jax.Array, temperature: float | jax.Array
@@ -184,7 +218,23 @@ class TanhGaussianHead:
         """See `Head.support`; independent draws."""
         repeated = jnp.broadcast_to(outputs, (num_samples, *outputs.shape))
         actions = self.sample(key, repeated, mask)
-        return actions, jnp.full(actions.shape[:-1], 1.0 / num_samples, jnp.float32)
+        return self.features(actions), jnp.full(actions.shape[:-1], 1.0 / num_samples, jnp.float32)
+
+    def num_compared(self, num_samples: int) -> int:
+        """See `Head.num_compared`."""
+        return num_samples + 1
+
+    def comparison(
+        self, key: jax.Array, outputs: jax.Array, mask: jax.Array, action: jax.Array, num_samples: int
+    ) -> Comparison:
+        """See `Head.comparison`; the action follows the draws."""
+        features, weights = self.support(key, outputs, mask, num_samples)
+        zeros, one = jnp.zeros_like(weights), jnp.ones_like(weights[:1])
+        return Comparison(
+            features=jnp.concatenate([features, self.features(action)[None]]),
+            policy=jnp.concatenate([weights, zeros[:1]]),
+            taken=jnp.concatenate([zeros, one]),
+        )
 
     def relaxed(
         self, key: jax.Array, outputs: jax.Array, mask: jax.Array, temperature: float | jax.Array

@@ -90,10 +90,25 @@ def test_entropy_equals_a_loop_and_has_a_finite_gradient():
 
 def test_support_lists_every_action_with_its_probability():
     actions, weights = CATEGORICAL.support(jax.random.key(0), LOGITS, MASK, 3)
-    np.testing.assert_array_equal(actions, np.repeat(np.arange(5)[:, None], 3, axis=1))
+    np.testing.assert_array_equal(actions, np.eye(5)[:, None, :])
     np.testing.assert_allclose(np.asarray(weights).T, slow_probabilities(LOGITS, MASK), rtol=1e-5)
     assert (np.asarray(weights).T[~MASK] == 0.0).all()
     np.testing.assert_allclose(weights.sum(0), np.ones(3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("is_discrete", [True, False])
+def test_a_comparison_has_the_support_and_the_action_that_was_taken(is_discrete):
+    head, outputs, mask = (CATEGORICAL, LOGITS, MASK) if is_discrete else (GAUSSIAN, jnp.ones((3, 4)), NO_MASK)
+    key, action = jax.random.key(0), head.mode(outputs, mask)
+    compared = head.comparison(key, outputs, mask, action, 7)
+    features, weights = head.support(key, outputs, mask, 7)
+    q = np.random.default_rng(0).normal(size=compared.policy.shape)
+    assert q.shape[0] == head.num_compared(7) == (5 if is_discrete else 8)
+    np.testing.assert_allclose((q * compared.policy).sum(0), (q[: len(weights)] * weights).sum(0), rtol=1e-5)
+    rows = np.broadcast_to(compared.features, (*q.shape, compared.features.shape[-1]))
+    np.testing.assert_array_equal(rows[: len(weights)], np.broadcast_to(features, (*weights.shape, rows.shape[-1])))
+    np.testing.assert_allclose((rows * np.asarray(compared.taken)[..., None]).sum(0), head.features(action), rtol=1e-6)
+    np.testing.assert_array_equal(np.sort(compared.taken, axis=0)[:-1], 0.0)
 
 
 def test_the_critic_sees_a_discrete_action_as_one_hot_and_the_environment_as_its_index():
@@ -196,7 +211,8 @@ def test_support_of_the_gaussian_is_independent_draws_of_equal_weight():
     mean, log_std = (np.asarray(x) for x in GAUSSIAN.mean_and_log_std(outputs))
     for row, d in np.ndindex(2, 2):
         distribution = stats.norm(mean[row, d], math.exp(log_std[row, d]))
-        assert stats.kstest(np.asarray(actions[:, row, d]), distribution.cdf).pvalue > 1e-3
+        before_tanh = np.arctanh(np.clip(np.asarray(actions[:, row, d], np.float64), -1 + 1e-7, 1 - 1e-7))
+        assert stats.kstest(before_tanh, distribution.cdf).pvalue > 1e-3
 
 
 def test_actions_fill_an_asymmetric_box_and_never_leave_it():
