@@ -149,6 +149,11 @@ def read(name: str) -> Row:
     return content
 
 
+def read_all(folder: str) -> list[Row]:
+    """Returns all files of results in a folder."""
+    return [json.loads(path.read_text()) for path in sorted((ROOT / "results" / folder).glob("*.json"))]
+
+
 def of_methods(*algos: str) -> list[Row]:
     """Returns the rows of some methods."""
     return [row for row in read("builtin_tasks")["rows"] if row["algo"] in algos]
@@ -169,6 +174,30 @@ def evaluation(rows: list[Row]) -> str:
             for row in rows
         ],
     )
+
+
+def throughput(rows: list[Row]) -> str:
+    """Returns what `throughput.py` found: the split is of one iteration, each phase timed by itself."""
+    phases = ["rollout", "critic", "advantages", "policy", "rest"]
+
+    def line(row: Row) -> list[str]:
+        shares = [f"{row['phases'][phase] / row['iteration_seconds']:.0%}" for phase in phases if row["phases"]]
+        fraction, peak = row["fraction_of_floor"], row["peak_bytes"]
+        return [
+            f"`{row['task']}`",
+            row["algo"],
+            str(row["seeds"]),
+            row["precision"],
+            f"{row['steps_per_second']:,}",
+            "" if fraction is None else f"{fraction:.1%}",
+            " / ".join(shares),
+            f"{row['compile_seconds']:.0f} s",
+            "" if peak is None else f"{peak / 1e9:.1f} GB",
+        ]
+
+    order = sorted(rows, key=lambda row: (row["task"], row["algo"], row["seeds"], row["precision"]))
+    head = ["task", "method", "seeds", "precision", "steps/s", "of the floor", " / ".join(phases), "compile", "memory"]
+    return table(head, [line(row) for row in order])
 
 
 TABLES: dict[str, Callable[[], str]] = {

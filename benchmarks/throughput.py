@@ -1,0 +1,269 @@
+"""How fast training is, where its time goes, and how far that is from the least time it can take.
+
+    python benchmarks/throughput.py smax/3m navix/fourrooms [--seeds 10] [--precision bfloat16] [--algo cppo]
+                                    [--preset default] [--repeats 3] [--profile DIR] [--starts] [--out FOLDER]
+
+At the paper's scale and with its networks unless another preset is named. One task after the other in one process;
+for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION.json:
+
+- `steps_per_second`: environment steps of all seeds together while training, the median of the repeats; without
+  compilation and evaluation. `compile_seconds`: of the training program, nothing being cached.
+- `phases` (CPPO only): seconds of one iteration by phase. Each is a program of its own over all seeds, timed by itself;
+  `rest` is what an iteration takes beyond their sum (relabelling, metrics), and negative where compiling all of it
+  together gains more than that.
+- `evaluation_seconds`: one evaluation with the episodes of the run's settings, of a policy that has hardly learned.
+- `peak_bytes`: the most memory in use up to the end of training. Where the device does not say, or an earlier task of
+  the same process took more, it is what the compiled program asks for.
+- `floor`, `fraction_of_floor` (CPPO only): see floor.py; an H200's, whatever device this is.
+- `start_cold_seconds`, `start_warm_seconds` (--starts): from the start of a process to the end of its first iteration,
+  with an empty compilation cache and with one that holds everything.
+- `kernels` (--profile): the kernels that take most of two iterations; the trace itself stays in DIR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from floor import floor
+from jax.experimental.compilation_cache import compilation_cache
+from kernels import busiest_kernels
+from tables import throughput
+
+import goalward as gw
+from goalward.algos.base import Learner
+from goalward.algos.cppo import CPPO, CPPOLearner
+from goalward.envs.base import GoalEnv
+from goalward.run.config import Plan, make_plan
+from goalward.run.directory import versions, write_json
+from goalward.run.program import Program
+
+ITERATIONS_PER_REPEAT = 4
+ITERATIONS_IN_PROFILE = 2
+
+
+class Setup(NamedTuple):
+    """What is measured."""
+
+    plan: Plan
+    env: GoalEnv
+    learner: Learner
+    program: Program
+
+
+def set_up(task: str, options: argparse.Namespace) -> Setup:
+    """Returns a task's training program."""
+    plan = make_plan(
+        task=task,
+        algo=options.algo,
+        preset=options.preset,
+        run={"seeds": options.seeds},
+        settings={"precision": options.precision},
+    )
+    env = gw.make(task, **plan.run.env)
+    plan = plan.for_env(env)
+    learner = plan.algo.bind(env, plan.num_iterations)
+    return Setup(plan, env, learner, Program(env, learner, range(plan.run.seeds)))
+
+
+def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what is written to a task's file, without its starts."""
+    peak_before = peak_in_use()
+    setup = set_up(task, options)
+    plan, program = setup.plan, setup.program
+    states = program.init()
+    with nothing_cached():
+        began = time.perf_counter()
+        advance = program.advance.lower(states, jnp.int32(1)).compile()
+        compile_seconds = time.perf_counter() - began
+    states, _ = jax.block_until_ready(advance(states, jnp.int32(1)))
+    timings = []
+    for _ in range(options.repeats):
+        began = time.perf_counter()
+        states, _ = jax.block_until_ready(advance(states, jnp.int32(ITERATIONS_PER_REPEAT)))
+        timings.append((time.perf_counter() - began) / ITERATIONS_PER_REPEAT)
+    peak = peak_in_use()
+    seconds = statistics.median(timings)
+    speed = plan.run.seeds * plan.algo.steps_per_iteration() / seconds
+    result: dict[str, Any] = {
+        "task": task,
+        "algo": options.algo,
+        "seeds": plan.run.seeds,
+        "precision": options.precision,
+        "preset": options.preset,
+        "steps_per_second": round(speed),
+        "steps_per_second_of_repeats": [round(speed * seconds / timing) for timing in timings],
+        "compile_seconds": round(compile_seconds, 2),
+        "iteration_seconds": seconds,
+        "peak_bytes": peak if peak > peak_before else bytes_of_program(advance),
+    }
+    if options.profile:
+        folder = options.profile / name_of(task)
+        with jax.profiler.trace(folder):
+            states, _ = jax.block_until_ready(advance(states, jnp.int32(ITERATIONS_IN_PROFILE)))
+        result["kernels"] = busiest_kernels(folder)
+    evaluations = timed(lambda: program.evaluate(states.params, 0, plan.run.eval_episodes), options.repeats)
+    result |= {"evaluation_seconds": evaluations, "evaluation_episodes": plan.run.eval_episodes}
+    result |= {"phases": {}, "floor": {}, "fraction_of_floor": None}
+    if isinstance(setup.learner, CPPOLearner) and isinstance(plan.algo, CPPO):
+        phases = seconds_by_phase(setup.learner, states, options.repeats)
+        least = floor(plan.algo, setup.env.spec)
+        result |= {
+            "phases": phases | {"rest": seconds - sum(phases.values())},
+            "floor": least,
+            "fraction_of_floor": speed / least["floor_steps_per_second"],
+        }
+    return result | {"versions": versions(), "device": jax.devices()[0].device_kind}
+
+
+def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[str, float]:
+    """Returns the seconds that each phase takes of an iteration of all seeds, states [S, ...]."""
+    keys = jax.vmap(lambda key: jax.random.fold_in(key, 0))(states.key)
+
+    def inputs(state: Any, key: jax.Array) -> tuple[Any, ...]:
+        _, rollout = learner.collect(state, key)
+        steps = learner.steps_of(state.params, rollout)
+        adv, _ = learner.advantages(state.params.critic, steps, key)
+        return steps, learner.relabel(steps, rollout, key), adv
+
+    # Of the new states only what a phase has changed: handing on the environments would copy them.
+    def critic(state: Any, pairs: Any, key: jax.Array) -> Any:
+        state, metrics = learner.update_encoders(state, pairs, key)
+        return state.params.critic, state.critic_opt, metrics
+
+    def policy(state: Any, steps: Any, adv: jax.Array, key: jax.Array) -> Any:
+        state, metrics = learner.update_policy(state, steps, adv, key)
+        return state.params.policy, state.policy_opt, metrics
+
+    def seconds_of(phase: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
+        run = jax.jit(jax.vmap(phase))
+        return timed(lambda: run(*arguments), repeats)
+
+    steps, pairs, adv = jax.jit(jax.vmap(inputs))(states, keys)
+    epochs = learner.config.num_epochs
+    programs: dict[str, tuple[int, Callable[..., Any], tuple[Any, ...]]] = {
+        "rollout": (1, learner.collect, (states, keys)),
+        "critic": (epochs, critic, (states, pairs, keys)),
+        "advantages": (
+            1 if learner.config.advantage_order == "before_critic" else epochs,
+            learner.advantages,
+            (states.params.critic, steps, keys),
+        ),
+        "policy": (epochs, policy, (states, steps, adv, keys)),
+    }
+    return {name: count * seconds_of(phase, arguments) for name, (count, phase, arguments) in programs.items()}
+
+
+def timed(function: Callable[[], Any], repeats: int) -> float:
+    """Returns the median of several timings, after a call that compiles."""
+    jax.block_until_ready(function())
+    timings = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(function())
+        timings.append(time.perf_counter() - began)
+    return statistics.median(timings)
+
+
+@contextmanager
+def nothing_cached() -> Iterator[None]:
+    """Compiles everything anew, whatever a cache on disk holds."""
+    before = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # whether it is in use is asked only once otherwise
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
+
+
+def peak_in_use() -> int:
+    """Returns the most bytes that this process has had on the device, 0 if it does not say."""
+    return int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0))
+
+
+def bytes_of_program(program: Any) -> int | None:
+    """Returns the memory that a compiled program asks for, its arguments and results included."""
+    analysis = program.memory_analysis()
+    if analysis is None:
+        return None
+    kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return int(kept + analysis.temp_size_in_bytes)
+
+
+def seconds_to_start(task: str, options: argparse.Namespace) -> dict[str, float]:
+    """Returns the time from a process's start to its first iteration's end, without a cache and with a full one."""
+    command = [sys.executable, __file__, task, "--first-iteration", "--seeds", str(options.seeds)]
+    command += ["--algo", options.algo, "--preset", options.preset, "--precision", options.precision]
+
+    def start(cache: str) -> float:
+        began = time.time()  # the one clock that two processes share
+        answer = subprocess.run(
+            command, env=os.environ | {"JAX_COMPILATION_CACHE_DIR": cache}, capture_output=True, text=True, check=False
+        )
+        if answer.returncode:
+            raise SystemExit(f"The first iteration of {task} failed:\n{answer.stderr[-3000:]}")
+        return round(float(answer.stdout.splitlines()[-1]) - began, 2)
+
+    with tempfile.TemporaryDirectory() as cache:
+        return {"start_cold_seconds": start(cache), "start_warm_seconds": start(cache)}
+
+
+def first_iteration(task: str, options: argparse.Namespace) -> None:
+    """Trains for one iteration and prints the time of day."""
+    program = set_up(task, options).program
+    jax.block_until_ready(program.advance(program.init(), jnp.int32(1)))
+    print(time.time())
+
+
+def name_of(task: str) -> str:
+    """Returns a task's name as part of a file's."""
+    return task.replace("/", "-")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measures the tasks, writes a file for each and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="+")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--algo", default="cppo")
+    parser.add_argument("--preset", default="default", help="the paper's scale unless given")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--profile", type=Path, metavar="DIR")
+    parser.add_argument("--starts", action="store_true")
+    parser.add_argument("--first-iteration", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=Path("results/throughput"))
+    options = parser.parse_args(arguments)
+    if options.first_iteration:
+        first_iteration(options.tasks[0], options)
+        return
+    # First of all: once this process has taken the device's memory, others find too little.
+    starts = {task: seconds_to_start(task, options) if options.starts else {} for task in options.tasks}
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for task in options.tasks:
+        row = measure(task, options) | starts[task]
+        rows.append(row)
+        name = f"{name_of(task)}-{options.algo}-{options.seeds}-{options.precision}.json"
+        write_json(options.out / name, row)
+        print(f"{task}: {row['steps_per_second']:,} steps/s", file=sys.stderr, flush=True)
+        gc.collect()  # the programs and arrays of this task
+    print(throughput(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""benchmarks/throughput.py runs, in small, and writes what the tables read."""
+
+import gzip
+import json
+import time
+
+import jax
+import kernels
+import pytest
+import tables
+import throughput
+from jax.experimental.compilation_cache import compilation_cache
+
+import goalward as gw
+
+SMALL = """
+[cppo]
+num_envs = 8
+rollout_length = 8
+batch_size = 16
+hidden_sizes = [8]
+num_epochs = 2
+
+[run]
+eval_episodes = 4
+"""
+NUM_SEEDS, STEPS = 2, 64
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The results of one small task."""
+    folder = tmp_path_factory.mktemp("throughput")
+    preset = folder / "small.toml"
+    preset.write_text(SMALL)
+    options = ["--preset", str(preset), "--seeds", str(NUM_SEEDS), "--repeats", "2", "--out", str(folder)]
+    throughput.main(["toy/rooms", *options])
+    return json.loads((folder / "toy-rooms-cppo-2-float32.json").read_text())
+
+
+def test_speed_counts_the_steps_of_all_seeds(measured):
+    assert measured["steps_per_second"] == pytest.approx(NUM_SEEDS * STEPS / measured["iteration_seconds"], abs=1)
+    assert len(measured["steps_per_second_of_repeats"]) == 2
+
+
+def test_the_phases_and_the_rest_are_the_iteration(measured):
+    phases = dict(measured["phases"])
+    rest = phases.pop("rest")
+
+    assert list(phases) == list(measured["floor"]["phases"])
+    assert all(seconds > 0.0 for seconds in phases.values())
+    assert sum(phases.values()) + rest == pytest.approx(measured["iteration_seconds"])
+
+
+def test_what_else_is_measured(measured):
+    settings = {key: measured[key] for key in ("task", "algo", "seeds", "precision", "evaluation_episodes", "device")}
+
+    assert settings == {
+        "task": "toy/rooms",
+        "algo": "cppo",
+        "seeds": NUM_SEEDS,
+        "precision": "float32",
+        "evaluation_episodes": 4,
+        "device": jax.devices()[0].device_kind,
+    }
+    assert measured["versions"]["goalward"] == gw.__version__
+    assert measured["compile_seconds"] > 0.0
+    assert measured["evaluation_seconds"] > 0.0
+    assert measured["peak_bytes"] > 0
+    assert measured["fraction_of_floor"] == pytest.approx(
+        measured["steps_per_second"] / measured["floor"]["floor_steps_per_second"], rel=1e-3
+    )
+
+
+def test_a_method_without_a_floor_leaves_those_cells_empty(measured):
+    other = measured | {"algo": "another", "phases": {}, "floor": {}, "fraction_of_floor": None, "peak_bytes": None}
+    *_, first, second = tables.throughput([measured, other]).splitlines()
+
+    assert first.startswith("| `toy/rooms` | another |")
+    assert first.count("%") == 0
+    assert second.count("%") == 6
+    assert tables.throughput([]).count("\n") == 1  # before there are results: the head alone
+
+
+@pytest.fixture
+def empty_cache(tmp_path):
+    """A folder in which JAX keeps whatever it compiles from now on."""
+    wanted = {"jax_compilation_cache_dir": str(tmp_path), "jax_persistent_cache_min_compile_time_secs": 0.0}
+    before = {name: getattr(jax.config, name) for name in wanted}
+    for settings in (wanted, before):
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        if settings is wanted:
+            yield tmp_path
+
+
+def test_a_timed_compilation_neither_reads_nor_fills_the_cache(empty_cache):
+    def compile_anew():
+        jax.jit(lambda x: x + 1).lower(1.0).compile()
+
+    with throughput.nothing_cached():
+        compile_anew()
+    assert not any(empty_cache.iterdir())
+
+    compile_anew()
+    assert any(empty_cache.iterdir())
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Two streams of a GPU, a thread that repeats them, and the host: times in microseconds."""
+
+    def name(kind, pid, tid, text):
+        return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": text}}
+
+    def ran(pid, tid, name, start, duration):
+        return {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": start, "dur": duration}
+
+    events = [
+        name("process_name", 1, 0, "/device:GPU:0"),
+        name("thread_name", 1, 13, "Stream #13(Compute)"),
+        name("thread_name", 1, 14, "Stream #14(MemcpyD2D)"),
+        name("thread_name", 1, 20, "XLA Ops"),
+        name("process_name", 7, 0, "/host:CPU"),
+        name("thread_name", 7, 13, "Stream #13 is only a name here"),
+        ran(1, 13, "gemm", 100, 30),
+        ran(1, 13, "norm", 140, 10),
+        ran(1, 13, "gemm", 170, 30),
+        ran(1, 14, "copy", 120, 20),
+        ran(1, 20, "dot", 100, 100),
+        ran(7, 13, "python", 0, 500),
+        {},
+    ]
+    path = tmp_path / "plugins" / "profile" / "now" / "host.trace.json.gz"
+    path.parent.mkdir(parents=True)
+    with gzip.open(path, "wt") as handle:
+        json.dump({"traceEvents": events}, handle)
+    return tmp_path
+
+
+def test_kernels_are_summed_by_name_and_gaps_between_them_found(trace):
+    found = kernels.busiest_kernels(trace, most=2)
+
+    assert found["seconds"] == pytest.approx(100e-6)
+    assert found["idle_share"] == pytest.approx(0.2)  # from 150 to 170
+    assert [(k["name"], k["count"]) for k in found["top"]] == [("gemm", 2), ("copy", 1)]
+    assert [k["share"] for k in found["top"]] == pytest.approx([0.6, 0.2])
+
+
+def test_kernels_ask_for_a_trace(tmp_path):
+    with pytest.raises(SystemExit, match="found none"):
+        kernels.busiest_kernels(tmp_path)
+
+
+def test_a_start_is_timed_to_the_end_of_the_first_iteration(tmp_path, capsys):
+    """The same process twice would take too long here; what it does is called directly."""
+    preset = tmp_path / "small.toml"
+    preset.write_text(SMALL)
+    began = time.time()
+    throughput.main(["toy/rooms", "--first-iteration", "--preset", str(preset), "--seeds", "2"])
+
+    assert began < float(capsys.readouterr().out) <= time.time()
