@@ -200,6 +200,23 @@ def throughput(rows: list[Row]) -> str:
     return table(head, [line(row) for row in order])
 
 
+def before(rows: list[Row]) -> str:
+    """Returns what `before.py` found: medians of the speeds, and of the ratios within a repeat with their range."""
+    return table(
+        ["task", "preset", "steps/s before", "steps/s now", "ratio"],
+        [
+            [
+                f"`{row['task']}`",
+                row["preset"],
+                f"{statistics.median(row['before']):,.0f}",
+                f"{statistics.median(row['now']):,.0f}",
+                f"{row['median_ratio']:.2f} ({min(row['ratios']):.2f} to {max(row['ratios']):.2f})",
+            ]
+            for row in rows
+        ],
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     **{algo: lambda algo=algo: learned(of_methods(algo)) for algo in METHODS},  # type: ignore[misc]
     "baselines": lambda: learned(of_methods("ppo", "csac", "icsac", "cdqn"), with_method=True),
