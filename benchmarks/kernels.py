@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-Event = dict[str, Any]
+import jax
+
+
+class Kernel(NamedTuple):
+    """One run of a kernel, in nanoseconds."""
+
+    name: str
+    start: float
+    end: float
 
 
 def busiest_kernels(folder: Path, most: int = 15) -> dict[str, Any]:
@@ -17,48 +23,43 @@ def busiest_kernels(folder: Path, most: int = 15) -> dict[str, Any]:
     `seconds` is from the start of the first kernel to the end of the last; shares are of that. Kernels on several
     streams may run at once, so that shares can add up to more than one. Where no GPU was traced there are no kernels.
     """
-    traces = sorted(folder.glob("**/*.trace.json.gz"), key=lambda path: path.stat().st_mtime)
+    # Not the JSON beside it, which stops after a million events.
+    traces = sorted(folder.glob("**/*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     if not traces:
         raise SystemExit(f"Expected a trace of the profiler below {folder}; found none.")
-    with gzip.open(traces[-1], "rt", encoding="utf-8") as handle:
-        kernels = on_gpu_streams(json.load(handle)["traceEvents"])
+    kernels = on_gpu_streams(jax.profiler.ProfileData.from_file(str(traces[-1])))
     if not kernels:
         return {"seconds": 0.0, "idle_share": None, "top": []}
-    spans = [(event["ts"], event["ts"] + event["dur"]) for event in kernels]
-    whole = max(end for _, end in spans) - min(start for start, _ in spans)
-    times, counts = Counter[str](), Counter(event["name"] for event in kernels)
-    for event in kernels:
-        times[event["name"]] += event["dur"]
+    whole = max(kernel.end for kernel in kernels) - min(kernel.start for kernel in kernels)
+    times, counts = Counter[str](), Counter(kernel.name for kernel in kernels)
+    for kernel in kernels:
+        times[kernel.name] += kernel.end - kernel.start  # type: ignore[assignment]
     return {
-        "seconds": whole / 1e6,  # a trace counts in microseconds
-        "idle_share": 1.0 - covered(spans) / whole,
+        "seconds": whole / 1e9,
+        "idle_share": 1.0 - covered(kernels) / whole,
         "top": [
-            {"name": name, "count": counts[name], "seconds": time / 1e6, "share": time / whole}
+            {"name": name, "count": counts[name], "seconds": time / 1e9, "share": time / whole}
             for name, time in times.most_common(most)
         ],
     }
 
 
-def on_gpu_streams(events: list[Event]) -> list[Event]:
-    """Returns the events that ran on a stream of a GPU; its other threads repeat them by module and operation."""
-    named = [event for event in events if event.get("ph") == "M"]
-    gpus = {
-        event["pid"]
-        for event in named
-        if event["name"] == "process_name" and event["args"]["name"].startswith("/device:GPU")
-    }
-    streams = {
-        (event["pid"], event["tid"])
-        for event in named
-        if event["name"] == "thread_name" and event["pid"] in gpus and event["args"]["name"].startswith("Stream #")
-    }
-    return [event for event in events if event.get("ph") == "X" and (event["pid"], event["tid"]) in streams]
+def on_gpu_streams(trace: Any) -> list[Kernel]:
+    """Returns what ran on the streams of GPUs; their other lines repeat it by module and operation."""
+    return [
+        Kernel(event.name, event.start_ns, event.start_ns + event.duration_ns)
+        for plane in trace.planes
+        if plane.name.startswith("/device:GPU")
+        for line in plane.lines
+        if line.name.startswith("Stream #")
+        for event in line.events
+    ]
 
 
-def covered(spans: list[tuple[float, float]]) -> float:
-    """Returns the length of the union of spans."""
+def covered(kernels: list[Kernel]) -> float:
+    """Returns the time in which at least one kernel ran."""
     total, reached = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+    for kernel in sorted(kernels, key=lambda kernel: kernel.start):
+        total += max(0.0, kernel.end - max(kernel.start, reached))
+        reached = max(reached, kernel.end)
     return total

@@ -3,8 +3,8 @@
     python benchmarks/throughput.py smax/3m navix/fourrooms [--seeds 10] [--precision bfloat16] [--algo cppo]
                                     [--preset default] [--repeats 3] [--profile DIR] [--starts] [--out FOLDER]
 
-At the paper's scale and with its networks unless another preset is named. One task after the other in one process;
-for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION.json:
+At the paper's scale and with its networks unless another preset is named, on one device. One task after the other in
+one process; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION.json:
 
 - `steps_per_second`: environment steps of all seeds together while training, the median of the repeats; without
   compilation and evaluation. `compile_seconds`: of the training program, nothing being cached.
@@ -261,6 +261,8 @@ def main(arguments: list[str] | None = None) -> None:
         name = f"{name_of(task)}-{options.algo}-{options.seeds}-{options.precision}.json"
         write_json(options.out / name, row)
         print(f"{task}: {row['steps_per_second']:,} steps/s", file=sys.stderr, flush=True)
+        for kernel in row.get("kernels", {}).get("top", []):
+            print(f"  {kernel['share']:>6.1%} {kernel['count']:>8,} x {kernel['name'][:90]}", file=sys.stderr)
         gc.collect()  # the programs and arrays of this task
     print(throughput(rows))
 

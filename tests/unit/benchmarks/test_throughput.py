@@ -1,6 +1,5 @@
 """benchmarks/throughput.py runs, in small, and writes what the tables read."""
 
-import gzip
 import json
 import time
 
@@ -109,40 +108,37 @@ def test_a_timed_compilation_neither_reads_nor_fills_the_cache(empty_cache):
 
 @pytest.fixture
 def trace(tmp_path):
-    """Two streams of a GPU, a thread that repeats them, and the host: times in microseconds."""
+    """Two streams of a GPU, a line that repeats them, and the host: times in nanoseconds."""
+    names = ["gemm", "norm", "copy", "dot", "python"]
 
-    def name(kind, pid, tid, text):
-        return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": text}}
+    def plane(name, **lines):
+        written = "".join(line(text, events) for text, events in lines.items())
+        known = "".join(f'event_metadata {{ key: {i} value {{ id: {i} name: "{n}" }} }}' for i, n in enumerate(names))
+        return f'planes {{ name: "{name}" {written} {known} }}'
 
-    def ran(pid, tid, name, start, duration):
-        return {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": start, "dur": duration}
+    def line(name, events):
+        written = "".join(
+            f"events {{ metadata_id: {names.index(name)} offset_ps: {1000 * start} duration_ps: {1000 * duration} }}"
+            for name, start, duration in events
+        )
+        return f'lines {{ name: "{name}" {written} }}'
 
-    events = [
-        name("process_name", 1, 0, "/device:GPU:0"),
-        name("thread_name", 1, 13, "Stream #13(Compute)"),
-        name("thread_name", 1, 14, "Stream #14(MemcpyD2D)"),
-        name("thread_name", 1, 20, "XLA Ops"),
-        name("process_name", 7, 0, "/host:CPU"),
-        name("thread_name", 7, 13, "Stream #13 is only a name here"),
-        ran(1, 13, "gemm", 100, 30),
-        ran(1, 13, "norm", 140, 10),
-        ran(1, 13, "gemm", 170, 30),
-        ran(1, 14, "copy", 120, 20),
-        ran(1, 20, "dot", 100, 100),
-        ran(7, 13, "python", 0, 500),
-        {},
-    ]
-    path = tmp_path / "plugins" / "profile" / "now" / "host.trace.json.gz"
+    streams = {
+        "Stream #13(Compute)": [("gemm", 100, 30), ("norm", 140, 10), ("gemm", 170, 30)],
+        "Stream #14(MemcpyD2D)": [("copy", 120, 20)],
+    }
+    text = plane("/device:GPU:0", **streams, **{"XLA Ops": [("dot", 100, 100)]})
+    text += plane("/host:CPU", **{"Stream #13": [("python", 0, 500)]})
+    path = tmp_path / "plugins" / "profile" / "now" / "host.xplane.pb"
     path.parent.mkdir(parents=True)
-    with gzip.open(path, "wt") as handle:
-        json.dump({"traceEvents": events}, handle)
+    path.write_bytes(jax.profiler.ProfileData.text_proto_to_serialized_xspace(text))
     return tmp_path
 
 
 def test_kernels_are_summed_by_name_and_gaps_between_them_found(trace):
     found = kernels.busiest_kernels(trace, most=2)
 
-    assert found["seconds"] == pytest.approx(100e-6)
+    assert found["seconds"] == pytest.approx(100e-9)
     assert found["idle_share"] == pytest.approx(0.2)  # from 150 to 170
     assert [(k["name"], k["count"]) for k in found["top"]] == [("gemm", 2), ("copy", 1)]
     assert [k["share"] for k in found["top"]] == pytest.approx([0.6, 0.2])
