@@ -13,13 +13,17 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 )
 
+# Runs take one device unless a test asks for more, also those in processes of their own.
+os.environ["GOALWARD_DEVICES"] = "1"
+
 import jax
 import pytest
 from hypothesis import HealthCheck, settings
 
 from goalward.cli import main
 
-# Silent broadcasting is an error in everything the tests run.
+# Silent broadcasting is an error in everything the tests run. Eight devices are made of the CPU.
+jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

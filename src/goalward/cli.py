@@ -134,10 +134,11 @@ def train(options: argparse.Namespace) -> None:
             raise UserError(
                 f"--resume goes on with a run as it was started, so {', '.join(names)} cannot be given with it."
             )
-        resume(options.resume, env=options.task, show_progress=True)
+        resume(options.resume, env=options.task, devices=options.devices, show_progress=True)
         return
     settings = dict(parse_setting(text) for text in options.set)
-    train(DEFAULT_TASK if options.task is None else options.task, settings=settings, show_progress=True, **given)
+    task = DEFAULT_TASK if options.task is None else options.task
+    train(task, settings=settings, devices=options.devices, show_progress=True, **given)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -331,6 +332,12 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="key=value",
         help="any setting, e.g. clip=0.1 env.size=11; the task comes before it",
+    )
+    parser.add_argument(
+        "--devices",
+        type=int,
+        metavar="N",
+        help="devices that share the seeds, then the environments (default: as many as divide the seeds)",
     )
     parser.add_argument("--resume", type=_path, metavar="RUN", help="go on with a run from its newest checkpoint")
 

@@ -56,6 +56,7 @@ class Learner(Protocol):
     """An algorithm bound to one environment."""
 
     env: GoalEnv
+    num_envs: int  # environments that run in parallel, per seed
     steps_per_iteration: int  # environment steps that one call of `iterate` takes
     replay_bytes: int  # memory that the replay of one seed takes; 0 if there is none
 

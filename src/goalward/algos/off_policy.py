@@ -97,6 +97,7 @@ class OffPolicyLearner(Generic[ConfigT]):
         self.critic = ContrastiveCritic(
             config, self.networks, self.head, config.optimizer(config.critic_lr, num_iterations)
         )
+        self.num_envs = config.num_envs
         self.steps_per_iteration = config.steps_per_iteration()
         self.num_updates = config.gradient_steps_per_iteration()
         replay = jax.eval_shape(self._empty_replay)

@@ -102,6 +102,7 @@ class OnPolicyLearner(Generic[ConfigT]):
         self._policy_network = policy_network
         self.env = env
         self.head = head
+        self.num_envs = config.num_envs
         self.steps_per_iteration = config.steps_per_iteration()
         self.num_batches = self.steps_per_iteration // config.batch_size
         self.actor = Actor(env.spec, policy_network, head, norm_obs=config.norm_obs, agent_id=config.agent_id)

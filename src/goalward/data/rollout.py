@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from goalward.data.seeds import any_seed
 from goalward.data.starts import Starts, first_starts, refill, take_starts
 from goalward.envs.base import Episode, GoalEnv, TimeStep, advance_episode, is_over, start_episode, won_share
+from goalward.shards import join_envs, split_envs
 
 # (key, obs [E,N,D], goal [E,N,G], mask [E,N,A]) -> (policy outputs, stored action, action for the environment)
 ActFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
@@ -59,13 +60,14 @@ def open_worlds(env: GoalEnv, key: jax.Array, num_envs: int) -> Worlds:
 
 def start_episodes(env: GoalEnv, key: jax.Array, num_envs: int) -> Episode:
     """Returns E new episodes, stacked."""
-    return jax.vmap(lambda k: start_episode(env, k))(jax.random.split(key, num_envs))
+    return split_envs(jax.vmap(lambda k: start_episode(env, k))(jax.random.split(key, num_envs)))
 
 
 def advance_episodes(env: GoalEnv, key: jax.Array, episodes: Episode, actions: jax.Array) -> Episode:
     """Returns E episodes one step later."""
     keys = jax.random.split(key, actions.shape[0])
-    return jax.vmap(lambda k, e, a: advance_episode(env, k, e, a))(keys, episodes, actions)
+    keys, episodes, actions = split_envs((keys, episodes, actions))
+    return split_envs(jax.vmap(lambda k, e, a: advance_episode(env, k, e, a))(keys, episodes, actions))
 
 
 def collect(
@@ -76,6 +78,7 @@ def collect(
     def one_step(worlds: Worlds, keys: jax.Array) -> tuple[Worlds, Rollout]:
         key_act, key_step = keys
         episodes, starts = worlds
+        episodes = split_envs(episodes)
         before = episodes.step
         outputs, action, env_action = act(key_act, before.obs, before.goal, before.action_mask)
         moved = advance_episodes(env, key_step, episodes, env_action)
@@ -96,9 +99,12 @@ def collect(
         )
         over = is_over(after)
         starts, fresh = take_starts(refill(env, starts), over)
-        return Worlds(select(over, fresh, moved), starts), record
+        return Worlds(split_envs(select(over, fresh, moved)), starts), record
 
-    return jax.lax.scan(one_step, worlds, jax.random.split(key, (num_steps, 2)))
+    result = jax.lax.scan(one_step, worlds, jax.random.split(key, (num_steps, 2)))
+    # Minibatches are drawn from all environments, and what is learned from them is the same everywhere.
+    worlds, rollout = join_envs(result)
+    return worlds, rollout
 
 
 def _if_any(flags: jax.Array, function: Callable[[Any], Any], argument: Any) -> Any:

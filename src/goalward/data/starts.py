@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from goalward.data.seeds import any_seed
 from goalward.envs.base import Episode, GoalEnv, start_episode
+from goalward.shards import join_envs, split_envs
 
 
 class Starts(NamedTuple):
@@ -63,4 +64,6 @@ def refill(env: GoalEnv, starts: Starts) -> Starts:
 
 
 def _draw(env: GoalEnv, key: jax.Array, numbers: jax.Array) -> Episode:
-    return jax.vmap(lambda n: start_episode(env, jax.random.fold_in(key, n)))(numbers)
+    # Drawn in parts and kept whole: any environment may take any start.
+    drawn = jax.vmap(lambda n: start_episode(env, jax.random.fold_in(key, n)))(split_envs(numbers))
+    return join_envs(split_envs(drawn))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,8 +56,9 @@ class Checkpoints:
         """Writes a checkpoint; one that exists already for this iteration stays."""
         if iteration in self._manager.all_steps():
             return
+        # Arrays of the host, so that a checkpoint does not depend on the devices that it was made on.
         arguments = ocp.args.Composite(
-            state=ocp.args.StandardSave(_keys_to_data(state)),
+            state=ocp.args.StandardSave(jax.tree.map(np.asarray, _keys_to_data(state))),
             progress=ocp.args.JsonSave({"format": FORMAT, "layout": _layout(state), **progress}),
         )
         self._require_space(iteration, state)
@@ -79,20 +81,22 @@ class Checkpoints:
                 f"'{self._path}' has {free / 1e6:,.0f} MB left. Make room and go on with --resume."
             )
 
-    def restore(self, iteration: int, like: Any) -> tuple[Any, dict[str, Any]]:
+    def restore(
+        self, iteration: int, like: Any, place: Callable[[Any], Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Returns the state and the progress of a checkpoint.
 
         Args:
             iteration: which one.
-            like: a state of the same structure, arrays or shapes, on whose devices the arrays are put.
+            like: a state of the same structure, arrays or shapes.
+            place: puts a tree of the host's arrays on devices; None takes the default device.
 
         """
         where = self._path / str(iteration)
         damaged = f"The checkpoint {where} is damaged; delete it to use an older one."
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        # Arrays of the host are asked for by example; a scalar spread over the shape takes no memory.
         target = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
-            jax.eval_shape(_keys_to_data, like),
+            lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), jax.eval_shape(_keys_to_data, like)
         )
         try:
             _check_digests(where)
@@ -119,9 +123,8 @@ class Checkpoints:
             )["state"]
         except Exception as error:  # no narrower: for arrays that it cannot read Orbax raises this very class
             raise UserError(damaged) from error
-        # Orbax ties arrays to a device, which makes the compiled program another one than that of the run so far.
-        free = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), restored)
-        return jax.tree.map(_data_to_key, free, like), progress
+        placed = jax.tree.map(jnp.asarray, restored) if place is None else place(restored)
+        return jax.tree.map(_data_to_key, placed, like), progress
 
     def close(self) -> None:
         """Releases the threads that Orbax holds."""

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax.sharding import Mesh
 
 from goalward.algos.base import Learner
 from goalward.envs.base import GoalEnv, can_render, can_survey
@@ -23,6 +24,7 @@ from goalward.evaluate.records import marl_eval_layout
 from goalward.evaluate.schedule import evaluation_iterations
 from goalward.run.checkpoint import Checkpoints
 from goalward.run.config import Plan
+from goalward.run.devices import layout, num_sharing
 from goalward.run.directory import RunDirectory, write_json
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.media import save_episodes, save_survey
@@ -76,20 +78,31 @@ def first_state(program: Program) -> TrainingState:
     learner = program.init()
     # A copy, since the learner's own buffers are given away to each training call.
     best = jax.tree.map(jnp.copy, learner.params)
-    return TrainingState(learner=learner, best=best, best_win_rate=jnp.full(program.num_seeds, -1.0))
+    none_yet = program.place(np.full(program.num_seeds, -1.0, np.float32))
+    return TrainingState(learner=learner, best=best, best_win_rate=none_yet)
 
 
 class Training:
     """One run from its first or newest state to its end."""
 
-    def __init__(self, directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        plan: Plan,
+        env: GoalEnv,
+        learner: Learner,
+        reporter: Reporter,
+        *,
+        mesh: Mesh | None = None,
+    ) -> None:
         self.directory = directory
         self.plan = plan
         self.env = env
         self.learner = learner
         self.reporter = reporter
         self.seeds = range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds)
-        self.program = Program(env, learner, self.seeds)
+        self.mesh = mesh
+        self.program = Program(env, learner, self.seeds, mesh)
         self.evaluations = evaluation_iterations(plan.num_iterations, plan.run.num_evaluations)
         self.progress = Progress()
         self.evaluated: set[int] = set()  # iterations whose evaluation is on record
@@ -117,8 +130,8 @@ class Training:
     def _train(self, state: TrainingState, interrupted: threading.Event) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""
         with self.reporter.compiling("training"):
-            advance = self.program.advance.lower(state.learner, jnp.int32(1)).compile()
-        require_memory_of(advance, self.learner)
+            advance = self.program.advance.lower(state.learner, np.int32(1)).compile()
+        require_memory_of(advance, self.learner, num_devices=num_sharing(self.mesh))
         if self._evaluation_is_due():
             with self.reporter.compiling("evaluation"):
                 state = self._evaluate(state)
@@ -147,6 +160,8 @@ class Training:
                 f"Replay: {self.learner.replay_bytes / 1e6:,.1f} MB per seed, "
                 f"{run.seeds * self.learner.replay_bytes / 1e6:,.1f} MB in all."
             )
+        if self.mesh is not None:
+            self.reporter.say(layout(self.mesh, run.seeds, self.learner.num_envs))
         self.reporter.say(f"Run directory: {self.directory.path}")
 
     def _first_or_newest_state(self) -> TrainingState:
@@ -155,7 +170,7 @@ class Training:
         if newest is None:
             self.directory.keep_records(up_to_iteration=-1)
             return first_state(self.program)
-        state, saved = self.checkpoints.restore(newest, shapes)
+        state, saved = self.checkpoints.restore(newest, shapes, self.program.place)
         elapsed, history = saved.get("elapsed"), saved.get("history")
         if not isinstance(elapsed, int | float) or not isinstance(history, list):
             raise UserError(
@@ -195,7 +210,7 @@ class Training:
         next_evaluation = min(i for i in self.evaluations if i > self.progress.iteration)
         count = min(next_evaluation - self.progress.iteration, self._iterations_per_call())
         began = time.perf_counter()
-        learner, metrics = advance(state.learner, jnp.int32(count))
+        learner, metrics = advance(state.learner, np.int32(count))
         history = {name: np.asarray(values)[:count] for name, values in metrics.items()}
         self.training_seconds.append(time.perf_counter() - began)
         self.seconds_per_iteration = self.training_seconds[-1] / count
@@ -303,8 +318,9 @@ class Training:
             for row in final:
                 row["best checkpoint"] = absolute[row["seed"]]["win_rate"]
         stop_if_asked()
+        free = params if self.mesh is None else jax.tree.map(jnp.asarray, jax.device_get(params))  # of the mesh
         policies = [
-            Policy(self.learner, jax.tree.map(lambda x, i=i: x[i], params), seed) for i, seed in enumerate(self.seeds)
+            Policy(self.learner, jax.tree.map(lambda x, i=i: x[i], free), seed) for i, seed in enumerate(self.seeds)
         ]
         if run.render_episodes:
             self._show(policies[0])

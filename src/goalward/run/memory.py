@@ -31,12 +31,15 @@ def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> No
     require_memory_for_episodes(learner.env, num_seeds, num_episodes)
 
 
-def require_memory_of(program: Any, learner: Learner) -> None:
-    """Raises if a compiled training program takes more than the device holds: its rollouts are known only now."""
+def require_memory_of(program: Any, learner: Learner, *, num_devices: int = 1) -> None:
+    """Raises if a compiled training program takes more than the device holds: its rollouts are known only now.
+
+    `num_devices` of them share the memory.
+    """
     analysis = program.memory_analysis()
     if analysis is not None:
         kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-        _require(kept + analysis.temp_size_in_bytes, "Training", _for_training(learner))
+        _require(num_devices * (kept + analysis.temp_size_in_bytes), "Training", _for_training(learner))
 
 
 def require_memory_for_film(recorded: Any, num_episodes: int) -> None:

@@ -6,15 +6,19 @@ The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from goalward.algos.base import Learner
 from goalward.envs.base import GoalEnv
 from goalward.evaluate.episodes import EpisodeResults, run_episodes
+from goalward.shards import ENVS, SEEDS
 
 KEY_IMPL = "threefry2x32"
 MAX_ITERATIONS_PER_CALL = 64
@@ -31,29 +35,41 @@ class Evaluation(NamedTuple):
 
 
 class Program:
-    """Training and evaluation of S seeds, each function compiled once."""
+    """Training and evaluation of S seeds, each function compiled once; on a mesh its devices share the seeds.
 
-    def __init__(self, env: GoalEnv, learner: Learner, seeds: range) -> None:
+    What is [S, ...] is then split along the seeds; metrics and evaluations are whole on every device.
+    """
+
+    def __init__(self, env: GoalEnv, learner: Learner, seeds: range, mesh: Mesh | None = None) -> None:
         self._env = env
         self._learner = learner
+        self._mesh = mesh
         self.num_seeds = len(seeds)
-        self._keys = jax.vmap(lambda s: jax.random.key(s, impl=KEY_IMPL))(
-            jnp.arange(seeds.start, seeds.stop, dtype=jnp.uint32)
-        )
-        self.init = jax.jit(self._init)
-        self.advance = jax.jit(self._advance, donate_argnums=0)
-        self._evaluate_jit = jax.jit(self._evaluate, static_argnames=("num_episodes", "greedy"))
+        self._seeds = np.arange(seeds.start, seeds.stop, dtype=np.uint32)
+        self._split = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
+        whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
+        self.init = jax.jit(self._init, out_shardings=self._split)
+        self.advance = jax.jit(self._advance, donate_argnums=0, out_shardings=(self._split, whole))
+        self._evaluate_jit = jax.jit(self._evaluate, static_argnames=("num_episodes", "greedy"), out_shardings=whole)
+        self._keys_jit = jax.jit(self._streams, static_argnums=0, out_shardings=self._split)
 
     def _init(self) -> Any:
         """Returns the learner's state before training, [S, ...]."""
-        return self._each_seed(self._learner.init)(self._streams(_TRAIN))
+        return self._each_seed(lambda learner, key: learner.init(key))(self._streams(_TRAIN))
+
+    def place(self, tree: Any) -> Any:
+        """Returns arrays [S, ...] of the host on the devices."""
+        split = self._split
+        if split is None:
+            return jax.tree.map(jnp.asarray, tree)
+        return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, split, lambda rows: x[rows]), tree)
 
     def _advance(self, states: Any, num_iterations: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         """Returns the states after up to 64 iterations and the metrics of each, [64, S], valid up to their number.
 
         The number is a traced value: calls of any length run one compiled program and give the same bits.
         """
-        iterate = self._each_seed(self._learner.iterate)
+        iterate = self._each_seed(lambda learner, state: learner.iterate(state))
         shapes = jax.eval_shape(iterate, states)[1]
         empty = jax.tree.map(lambda m: jnp.zeros((MAX_ITERATIONS_PER_CALL, *m.shape), m.dtype), shapes)
 
@@ -67,30 +83,31 @@ class Program:
 
     def evaluate(self, params: Any, index: int, num_episodes: int, *, greedy: bool = False) -> Evaluation:
         """Returns evaluation number `index` of parameters [S, ...]; greedy and sampled share their episodes' starts."""
-        keys = jax.vmap(lambda k: jax.random.fold_in(k, index))(self._streams(_EVALUATE))
+        keys = self._keys_jit(_EVALUATE, np.int32(index))
         result: Evaluation = self._evaluate_jit(params, keys, num_episodes=num_episodes, greedy=greedy)
         return result
 
     def evaluate_absolute(self, params: Any, num_episodes: int) -> Evaluation:
         """Returns the evaluation of the best parameters, on episodes that did not take part in choosing them."""
         result: Evaluation = self._evaluate_jit(
-            params, self._streams(_ABSOLUTE), num_episodes=num_episodes, greedy=False
+            params, self._keys_jit(_ABSOLUTE), num_episodes=num_episodes, greedy=False
         )
         return result
 
     def evaluate_fresh(self, params: Any, num_episodes: int, *, greedy: bool) -> Evaluation:
         """Returns an evaluation on episodes that training never used."""
-        result: Evaluation = self._evaluate_jit(params, self._streams(_FRESH), num_episodes=num_episodes, greedy=greedy)
+        keys = self._keys_jit(_FRESH)
+        result: Evaluation = self._evaluate_jit(params, keys, num_episodes=num_episodes, greedy=greedy)
         return result
 
     def film_key(self) -> jax.Array:
         """Returns the key of the episodes that are shown, from the first seed."""
-        return self._streams(_FILM)[0]
+        return jax.random.fold_in(jax.random.key(self._seeds[0], impl=KEY_IMPL), _FILM)
 
     def _evaluate(self, params: Any, keys: jax.Array, *, num_episodes: int, greedy: bool) -> Evaluation:
-        def one_seed(params: Any, key: jax.Array) -> EpisodeResults:
+        def one_seed(learner: Learner, params: Any, key: jax.Array) -> EpisodeResults:
             def policy(key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array) -> jax.Array:
-                return self._learner.act(params, obs, goal, mask, None if greedy else key)
+                return learner.act(params, obs, goal, mask, None if greedy else key)
 
             return run_episodes(self._env, policy, key, num_episodes)
 
@@ -98,11 +115,31 @@ class Program:
         return Evaluation(results.success, results.ret, results.length, results.metrics)
 
     def _each_seed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `function(learner, *args)` as a function of args with an axis of seeds.
+
+        On a mesh each device maps over seeds of its own and never hears of the others, so that none waits for another.
+        """
+        bound = functools.partial(function, self._learner)
+        if self._mesh is None:
+            return self._side_by_side(bound, self.num_seeds)
+        # Environments are split by the compiler, unless there is nothing to split and all is said.
+        by_hand = {SEEDS} if self._mesh.shape[ENVS] > 1 else {SEEDS, ENVS}
+        split: Callable[..., Any] = jax.shard_map(
+            self._side_by_side(bound, self.num_seeds // self._mesh.shape[SEEDS]),
+            mesh=self._mesh,
+            in_specs=PartitionSpec(SEEDS),
+            out_specs=PartitionSpec(SEEDS),
+            axis_names=by_hand,
+            check_vma=False,
+        )
+        return split
+
+    def _side_by_side(self, function: Callable[..., Any], num_seeds: int) -> Callable[..., Any]:
         """Returns `function` over an axis of seeds; a single one goes without it, since batched products are slower.
 
         Not beside a replay: taking the axis off and putting it back would copy all that is remembered.
         """
-        if self.num_seeds > 1 or self._learner.replay_bytes:
+        if num_seeds > 1 or self._learner.replay_bytes:
             return jax.vmap(function)
 
         def alone(*args: Any) -> Any:
@@ -111,5 +148,11 @@ class Program:
 
         return alone
 
-    def _streams(self, use: int) -> jax.Array:
-        return jax.vmap(lambda k: jax.random.fold_in(k, use))(self._keys)
+    def _streams(self, use: int, index: jax.Array | None = None) -> jax.Array:
+        """Returns a key for each seed, [S]; those of one use are told apart by an index."""
+
+        def one_seed(seed: jax.Array) -> jax.Array:
+            key = jax.random.fold_in(jax.random.key(seed, impl=KEY_IMPL), use)
+            return key if index is None else jax.random.fold_in(key, index)
+
+        return jax.vmap(one_seed)(jnp.asarray(self._seeds))

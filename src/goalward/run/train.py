@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from jax.sharding import Mesh
+
 from goalward.algos.base import AlgorithmConfig, Learner
 from goalward.envs.base import EnvSpec, GoalEnv
 from goalward.envs.check import check_env
@@ -13,6 +15,7 @@ from goalward.envs.registry import make
 from goalward.envs.tasks import DEFAULT_TASK
 from goalward.errors import UserError
 from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
+from goalward.run.devices import asked_devices, make_mesh, seeds_in_memory
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Run, Training
 from goalward.run.memory import require_memory
@@ -31,6 +34,7 @@ def train(
     reward: Any = None,
     out: str | Path | None = None,
     settings: dict[str, Any] | None = None,
+    devices: int | None = None,
     show_progress: bool = False,
 ) -> Run:
     """Returns the run that trains `algo` on `task`; everything is also in the run's directory.
@@ -46,6 +50,7 @@ def train(
         reward: a name or an object, for methods that use one.
         out: the run's directory; None makes a new one under `runs/`.
         settings: further settings, as `--set` takes them.
+        devices: how many devices share the seeds and the environments; None takes as many as the seeds divide among.
         show_progress: whether to write to the terminal.
 
     >>> import goalward as gw
@@ -56,6 +61,7 @@ def train(
     """
     if not isinstance(out, str | os.PathLike | None):
         raise UserError(f"Expected out to be the path of a directory; found {out!r}.")
+    asked_devices(devices)
     plan = make_plan(
         task=task if isinstance(task, str) else PYTHON_OBJECT,
         algo=algo,
@@ -67,13 +73,18 @@ def train(
     env = _environment(plan, task, goal, reward)
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
-    _require_memory(plan, learner)
-    return _run(RunDirectory.create(out, plan, plan.task_name(env)), plan, env, learner, show_progress)
+    mesh = _mesh(plan, learner, devices)
+    directory = RunDirectory.create(out, plan, plan.task_name(env))
+    return _run(directory, plan, env, learner, mesh=mesh, show_progress=show_progress)
 
 
-def _require_memory(plan: Plan, learner: Learner) -> None:
+def _mesh(plan: Plan, learner: Learner, devices: int | None) -> Mesh | None:
+    """Returns the devices to train on; raises if they cannot hold what the plan asks for."""
     run = plan.run
-    require_memory(learner, num_seeds=run.seeds, num_episodes=max(1, run.absolute_factor) * run.eval_episodes)
+    mesh = make_mesh(run.seeds, learner.num_envs, devices)
+    num_episodes = max(1, run.absolute_factor) * run.eval_episodes
+    require_memory(learner, num_seeds=seeds_in_memory(mesh, run.seeds), num_episodes=num_episodes)
+    return mesh
 
 
 def _part(plan: Plan, name: str, given: Any) -> Any:
@@ -102,11 +113,14 @@ def _environment(plan: Plan, task: str | GoalEnv, goal: Any, reward: Any) -> Goa
     return env
 
 
-def _run(directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, show_progress: bool) -> Run:
+def _run(
+    directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, *, mesh: Mesh | None, show_progress: bool
+) -> Run:
     """Returns the run at its end; no other process can write its directory meanwhile."""
     with directory.locked():
         try:
-            return Training(directory, plan, env, learner, Terminal() if show_progress else Silent()).run()
+            reporter = Terminal() if show_progress else Silent()
+            return Training(directory, plan, env, learner, reporter, mesh=mesh).run()
         except Exception:
             directory.discard_unless_begun()
             raise
@@ -117,23 +131,28 @@ def resume(
     *,
     env: GoalEnv | str | None = None,
     algo: AlgorithmConfig | None = None,
+    devices: int | None = None,
     show_progress: bool = False,
 ) -> Run:
     """Returns a run that goes on from its newest checkpoint, exactly as if it had not been stopped.
+
+    On another number of devices it makes the same draws, and rounds differently.
 
     Args:
         path: the run's directory.
         env: the environment, if it is not a task that goalward knows by name; it is never taken from the directory.
         algo: the settings with the modules, if the run was started with modules of your own.
+        devices: how many devices share the seeds and the environments, as for `train`.
         show_progress: whether to write to the terminal.
 
     """
+    asked_devices(devices)
     directory = RunDirectory.open(path)
     plan = directory.plan()
     env = environment_of(plan, env)
     learner = settings_of(plan, algo).bind(env, plan.num_iterations)
-    _require_memory(plan, learner)
-    return _run(directory, plan, env, learner, show_progress)
+    mesh = _mesh(plan, learner, devices)
+    return _run(directory, plan, env, learner, mesh=mesh, show_progress=show_progress)
 
 
 def settings_of(plan: Plan, given: AlgorithmConfig | None) -> AlgorithmConfig:

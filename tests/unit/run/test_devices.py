@@ -1,0 +1,98 @@
+"""How seeds and environments are laid over devices; the tests have eight."""
+
+import jax
+import pytest
+
+import goalward as gw
+from goalward.run.devices import layout, make_mesh, num_sharing, seeds_in_memory
+from goalward.shards import ENVS, SEEDS
+
+
+@pytest.fixture
+def free_choice(monkeypatch):
+    monkeypatch.delenv("GOALWARD_DEVICES")
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "num_envs", "devices", "by_seeds", "by_envs"),
+    [(8, 4, 8, 8, 1), (4, 4, 8, 4, 2), (1, 16, 8, 1, 8), (10, 4, 8, 2, 4), (6, 5, 3, 3, 1), (3, 4, 2, 1, 2)],
+)
+def test_seeds_are_split_first_and_environments_over_what_is_left(num_seeds, num_envs, devices, by_seeds, by_envs):
+    mesh = make_mesh(num_seeds, num_envs, devices)
+
+    assert dict(mesh.shape) == {SEEDS: by_seeds, ENVS: by_envs}
+    assert mesh.devices.flatten().tolist() == jax.devices()[:devices]
+
+
+@pytest.mark.usefixtures("free_choice")
+@pytest.mark.parametrize(("num_seeds", "by_seeds"), [(8, 8), (10, 5), (4, 4), (9, 3), (16, 8), (7, 7)])
+def test_left_to_itself_a_run_splits_seeds_alone(num_seeds, by_seeds):
+    assert dict(make_mesh(num_seeds, 512).shape) == {SEEDS: by_seeds, ENVS: 1}
+
+
+@pytest.mark.usefixtures("free_choice")
+@pytest.mark.parametrize("num_seeds", [1, 11])
+def test_seeds_that_cannot_be_divided_stay_on_one_device(num_seeds):
+    assert make_mesh(num_seeds, 512) is None
+
+
+def test_one_device_needs_no_mesh():
+    assert make_mesh(8, 8, 1) is None
+
+
+def test_the_environment_speaks_where_no_argument_does(monkeypatch):
+    monkeypatch.setenv("GOALWARD_DEVICES", "2")
+
+    assert make_mesh(8, 8).size == 2
+    assert make_mesh(8, 8, 4).size == 4
+
+
+@pytest.mark.parametrize("devices", [0, -1, 1.5, "two", True])
+def test_what_is_no_number_of_devices_is_refused(devices, tmp_path):
+    with pytest.raises(gw.UserError, match="devices must be a whole number of at least 1; found"):
+        gw.train(preset="quick", devices=devices, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-2"])
+def test_so_is_a_variable_that_holds_none(text, monkeypatch):
+    monkeypatch.setenv("GOALWARD_DEVICES", text)
+    with pytest.raises(gw.UserError, match="GOALWARD_DEVICES must be a whole number of at least 1; found"):
+        make_mesh(8, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ["--devices", "9"],
+            "at most 8, the number of cpu devices that there are; found 9. JAX_NUM_CPU_DEVICES=9 makes",
+        ),
+        (
+            ["--devices", "8", "--seeds", "3", "--set", "num_envs=4"],
+            "3 seeds in 1 and the 4 environments (num_envs) of",
+        ),
+        (["--devices", "8", "--seeds", "3", "--set", "num_envs=4"], "Use 1, 2, 3, 4 or 6 devices, or other seeds"),
+    ],
+)
+def test_devices_that_do_not_fit_are_explained(goalward, tmp_path, options, sentence):
+    code, out, err = goalward("train", "--preset", "quick", "--out", tmp_path / "run", *options)
+
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_plan_is_said_in_words():
+    assert layout(make_mesh(8, 4, 4), 8, 4) == "4 devices (cpu), 2 seeds on each."
+    words = "8 devices (cpu), 1 seed on each; the 64 environments of a seed are split over 4."
+    assert layout(make_mesh(2, 64, 8), 2, 64) == words
+
+
+def test_devices_that_are_made_of_one_cpu_share_its_memory():
+    both = make_mesh(2, 64, 8)
+
+    assert (num_sharing(None), num_sharing(both)) == (1, 8)
+    # Each of the two seeds is kept by four devices.
+    assert (seeds_in_memory(None, 3), seeds_in_memory(both, 2)) == (3, 8)
