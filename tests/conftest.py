@@ -13,8 +13,9 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 )
 
-# Runs take one device unless a test asks for more, also those in processes of their own.
-os.environ["GOALWARD_DEVICES"] = "1"
+# Eight devices are made of the CPU, of which a run takes one unless a test asks for more. Not in jax's own settings:
+# processes that tests start are to have as many, since what was compiled for others would be compiled again.
+os.environ |= {"JAX_NUM_CPU_DEVICES": "8", "GOALWARD_DEVICES": "1"}
 
 import jax
 import pytest
@@ -22,8 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from goalward.cli import main
 
-# Silent broadcasting is an error in everything the tests run. Eight devices are made of the CPU.
-jax.config.update("jax_num_cpu_devices", 8)
+# Silent broadcasting is an error in everything the tests run.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

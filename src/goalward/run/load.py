@@ -15,6 +15,7 @@ from goalward.run.directory import RunDirectory
 from goalward.run.loop import first_state
 from goalward.run.memory import memory_explained, require_memory_for_episodes
 from goalward.run.policy import Policy
+from goalward.run.prepare import prepare
 from goalward.run.program import Program
 from goalward.run.train import environment_of, settings_of
 
@@ -98,6 +99,7 @@ class _Saved:
     """The newest state of a run, brought back."""
 
     def __init__(self, path: str | Path, env: GoalEnv | str | None, algo: AlgorithmConfig | None) -> None:
+        prepare()
         directory = RunDirectory.open(path)
         self.plan = directory.plan()
         self.env = environment_of(self.plan, env)

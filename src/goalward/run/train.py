@@ -15,10 +15,11 @@ from goalward.envs.registry import make
 from goalward.envs.tasks import DEFAULT_TASK
 from goalward.errors import UserError
 from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
-from goalward.run.devices import asked_devices, make_mesh, seeds_in_memory
+from goalward.run.devices import make_mesh, seeds_in_memory
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Run, Training
 from goalward.run.memory import require_memory
+from goalward.run.prepare import prepare
 from goalward.run.progress import Silent, Terminal
 
 
@@ -61,7 +62,7 @@ def train(
     """
     if not isinstance(out, str | os.PathLike | None):
         raise UserError(f"Expected out to be the path of a directory; found {out!r}.")
-    asked_devices(devices)
+    prepare(devices)
     plan = make_plan(
         task=task if isinstance(task, str) else PYTHON_OBJECT,
         algo=algo,
@@ -146,7 +147,7 @@ def resume(
         show_progress: whether to write to the terminal.
 
     """
-    asked_devices(devices)
+    prepare(devices)
     directory = RunDirectory.open(path)
     plan = directory.plan()
     env = environment_of(plan, env)

@@ -1,0 +1,72 @@
+"""What JAX is told before it starts: where compiled programs are kept, and that a CPU is as many devices as cores.
+
+Only by what trains or brings a run back, never on import, and only where the user has not said it already.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from goalward.errors import UserError
+from goalward.run.devices import asked_devices
+
+CACHE_VARIABLE = "GOALWARD_CACHE"
+_chosen: Any = jax.config  # whose settings have no types
+_MIN_COMPILE_SECONDS = 0.3  # what takes less is compiled again
+
+
+def prepare(devices: int | None = None) -> None:
+    """Sets up JAX; `devices` as for `train`."""
+    _keep_compiled_programs()
+    _divide_cpu(asked_devices(devices))
+
+
+def _keep_compiled_programs() -> None:
+    """Lets JAX keep compiled programs on disk; a directory that cannot be written costs time, not the run."""
+    wish = os.environ.get(CACHE_VARIABLE, "")
+    if wish not in ("", "off"):
+        raise UserError(
+            f"{CACHE_VARIABLE} must be off or not set; found '{wish}'. JAX_COMPILATION_CACHE_DIR names a directory."
+        )
+    if wish == "off" or _chosen.jax_compilation_cache_dir is not None:
+        return
+    path = cache_directory()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        return
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", _MIN_COMPILE_SECONDS)
+    compilation_cache.reset_cache()  # JAX looks for a directory once, when it first compiles
+
+
+def cache_directory() -> Path:
+    """Returns where compiled programs are kept."""
+    # As the specification has it, a relative path counts as none.
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path(os.path.expanduser("~"), ".cache")) / "goalward" / "jax"
+
+
+def _divide_cpu(devices: int | None) -> None:
+    """Makes one device of each core: seeds on devices of their own are faster than seeds that share all cores."""
+    count = min(_num_cores(), _num_cores() if devices is None else devices)
+    is_chosen = _chosen.jax_num_cpu_devices >= 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
+    if count == 1 or is_chosen:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:  # something has been computed already, with the devices that there were
+        return
+
+
+def _num_cores() -> int:
+    """Returns the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
