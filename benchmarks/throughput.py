@@ -114,7 +114,7 @@ def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
         with jax.profiler.trace(folder):
             states, _ = jax.block_until_ready(advance(states, jnp.int32(ITERATIONS_IN_PROFILE)))
         result["kernels"] = busiest_kernels(folder)
-    evaluations = timed(lambda: program.evaluate(states.params, 0, plan.run.eval_episodes), options.repeats)
+    evaluations = timed(lambda: program.evaluate(states.params, 0, plan.run.eval_episodes), repeats=1)
     result |= {"evaluation_seconds": evaluations, "evaluation_episodes": plan.run.eval_episodes}
     result |= {"phases": {}, "floor": {}, "fraction_of_floor": None}
     if isinstance(setup.learner, CPPOLearner) and isinstance(plan.algo, CPPO):

@@ -22,6 +22,8 @@ from goalward.shards import ENVS, SEEDS
 
 KEY_IMPL = "threefry2x32"
 MAX_ITERATIONS_PER_CALL = 64
+# What a GPU runs as graphs. By default loops and conditions are not among it, and the host starts every turn of theirs.
+_GPU_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
 _TRAIN, _EVALUATE, _ABSOLUTE, _FILM, _FRESH = range(5)  # what a seed's key is folded with, one stream each
 
 
@@ -48,9 +50,17 @@ class Program:
         self._seeds = np.arange(seeds.start, seeds.stop, dtype=np.uint32)
         self._split = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
         whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
+        options = {"xla_gpu_enable_command_buffer": _GPU_GRAPHS} if jax.default_backend() == "gpu" else None
         self.init = jax.jit(self._init, out_shardings=self._split)
-        self.advance = jax.jit(self._advance, donate_argnums=0, out_shardings=(self._split, whole))
-        self._evaluate_jit = jax.jit(self._evaluate, static_argnames=("num_episodes", "greedy"), out_shardings=whole)
+        self.advance = jax.jit(
+            self._advance, donate_argnums=0, out_shardings=(self._split, whole), compiler_options=options
+        )
+        self._evaluate_jit = jax.jit(
+            self._evaluate,
+            static_argnames=("num_episodes", "greedy"),
+            out_shardings=whole,
+            compiler_options=options,
+        )
         self._keys_jit = jax.jit(self._streams, static_argnums=0, out_shardings=self._split)
 
     def _init(self) -> Any:

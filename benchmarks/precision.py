@@ -1,0 +1,66 @@
+"""Whether layers in bfloat16 learn what layers in float32 do.
+
+    python benchmarks/precision.py [TASK ...] [--seeds 8] [--steps 5000000]
+
+Trains CPPO at the paper's scale in both and writes the win rates of the last policies to results/precision.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import goalward as gw
+from goalward.run.directory import versions, write_json
+
+TASKS = ["smax/3m", "navix/fourrooms"]
+PRECISIONS = ["float32", "bfloat16"]
+
+
+def trained(task: str, precision: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the win rates of each seed after training, and the seconds it took with compilation and evaluation."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        run = gw.train(
+            task,
+            seeds=options.seeds,
+            steps=options.steps,
+            preset=options.preset,
+            out=Path(folder, "run"),
+            settings={"precision": precision, "num_evaluations": 1, "absolute_factor": 0, "render_episodes": 0},
+        )
+    return {
+        "sampled": [row["sampled"] for row in run.final],
+        "greedy": [row["greedy"] for row in run.final],
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def main() -> None:
+    """Prints a line for each task."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="*", default=TASKS)
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=5_000_000)
+    parser.add_argument("--preset", default="default")
+    parser.add_argument("--out", type=Path, default=Path("results/precision.json"))
+    options = parser.parse_args()
+    rows = []
+    for task in options.tasks:
+        found = {precision: trained(task, precision, options) for precision in PRECISIONS}
+        means = {precision: statistics.mean(found[precision]["sampled"]) for precision in PRECISIONS}
+        rows.append(
+            {"task": task, "seeds": options.seeds, "steps": options.steps, **found}
+            | {"difference": means["bfloat16"] - means["float32"]}
+        )
+        print(f"{task}: {means['float32']:.3f} in float32, {means['bfloat16']:.3f} in bfloat16", flush=True)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(options.out, {"tasks": rows, "versions": versions()})
+
+
+if __name__ == "__main__":
+    main()
