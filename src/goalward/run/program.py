@@ -51,7 +51,7 @@ class Program:
         self._split = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
         whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         options = {"xla_gpu_enable_command_buffer": _GPU_GRAPHS} if jax.default_backend() == "gpu" else None
-        self.init = jax.jit(self._init, out_shardings=self._split)
+        self._init_jit = jax.jit(self._init, out_shardings=self._split)
         self.advance = jax.jit(
             self._advance, donate_argnums=0, out_shardings=(self._split, whole), compiler_options=options
         )
@@ -63,9 +63,13 @@ class Program:
         )
         self._keys_jit = jax.jit(self._streams, static_argnums=0, out_shardings=self._split)
 
-    def _init(self) -> Any:
+    def init(self) -> Any:
         """Returns the learner's state before training, [S, ...]."""
-        return self._each_seed(lambda learner, key: learner.init(key))(self._streams(_TRAIN))
+        return self._init_jit(self._keys_jit(_TRAIN))
+
+    def _init(self, keys: jax.Array) -> Any:
+        # Keys are arguments: XLA would compute what follows from constants, all first episodes, while it compiles.
+        return self._each_seed(lambda learner, key: learner.init(key))(keys)
 
     def place(self, tree: Any) -> Any:
         """Returns arrays [S, ...] of the host on the devices."""
@@ -79,7 +83,8 @@ class Program:
 
         The number is a traced value: calls of any length run one compiled program and give the same bits.
         """
-        iterate = self._each_seed(lambda learner, state: learner.iterate(state))
+        # Compiled as a function of its own, so that it is traced once and not again for the shapes.
+        iterate = jax.jit(self._each_seed(lambda learner, state: learner.iterate(state)))
         shapes = jax.eval_shape(iterate, states)[1]
         empty = jax.tree.map(lambda m: jnp.zeros((MAX_ITERATIONS_PER_CALL, *m.shape), m.dtype), shapes)
 
