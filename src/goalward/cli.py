@@ -57,6 +57,7 @@ def entry() -> NoReturn:
     except SystemExit as end:
         if end.code == INTERRUPTED:
             # Not through Python's own exit: a computation that still runs would crash when JAX is taken down.
+            _take_leave()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(INTERRUPTED)
@@ -134,11 +135,11 @@ def train(options: argparse.Namespace) -> None:
             raise UserError(
                 f"--resume goes on with a run as it was started, so {', '.join(names)} cannot be given with it."
             )
-        resume(options.resume, env=options.task, devices=options.devices, show_progress=True)
+        resume(options.resume, env=options.task, devices=options.devices, join=options.join, show_progress=True)
         return
     settings = dict(parse_setting(text) for text in options.set)
     task = DEFAULT_TASK if options.task is None else options.task
-    train(task, settings=settings, devices=options.devices, show_progress=True, **given)
+    train(task, settings=settings, devices=options.devices, join=options.join, show_progress=True, **given)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -339,6 +340,11 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="devices that share the seeds, then the environments (default: as many as divide the seeds)",
     )
+    parser.add_argument(
+        "--join",
+        metavar="HOST:PORT,K,N",
+        help="train together with other processes, this one being number K of N and the first at HOST:PORT; or auto",
+    )
     parser.add_argument("--resume", type=_path, metavar="RUN", help="go on with a run from its newest checkpoint")
 
 
@@ -370,6 +376,13 @@ _count.__name__ = "whole number"
 
 def _say_that_it_ends() -> None:
     _complain("Left at once; a run can go on from its last checkpoint: goalward train --resume RUN")
+
+
+def _take_leave() -> None:
+    """Waits for the other processes of a run, if there are any: one that loses sight of the first is ended."""
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        jax.distributed.shutdown()
 
 
 def _complain(text: str) -> None:

@@ -21,6 +21,7 @@ import orbax.checkpoint as ocp
 
 from goalward.errors import GoalwardError, UserError, brief
 from goalward.run.directory import write_json
+from goalward.run.processes import arrays_from_first, count, from_first, is_first, to_host
 from goalward.run.program import KEY_IMPL
 
 FORMAT = 1  # raised when the layout of a checkpoint changes
@@ -28,16 +29,25 @@ _DIGESTS = "digests.json"  # file -> SHA-256, for every file of a checkpoint
 
 
 class Checkpoints:
-    """The checkpoints of one run, numbered by iteration."""
+    """The checkpoints of one run, numbered by iteration; of several processes the first reads and writes them."""
 
     def __init__(self, path: Path, keep: int | None = None) -> None:
+        self._path = path
+        self._keep = keep
+        self._manager: Any = None  # Orbax's, in the first process
+        from_first(self._open)
+
+    def _open(self) -> None:
+        alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0} if count() > 1 else None)
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, enable_async_checkpointing=False, create=keep is not None
+            max_to_keep=self._keep, enable_async_checkpointing=False, create=False, multiprocessing_options=alone
         )
+        path = self._path
         if path.exists() and not path.is_dir():
             raise UserError(f"Expected '{path}' to be a directory of checkpoints; found a file. Move it away.")
-        self._path = path
         try:
+            if self._keep is not None:
+                path.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(path.resolve(), options=options)
         except OSError as error:
             raise UserError(f"Expected '{path}' to be readable and writable; {error.strerror or error}.") from error
@@ -50,18 +60,23 @@ class Checkpoints:
 
     def latest(self) -> int | None:
         """Returns the iteration of the newest checkpoint, None if there is none."""
-        return self._manager.latest_step()
+        return from_first(self._latest)
+
+    def _latest(self) -> int | None:
+        newest: int | None = self._manager.latest_step()
+        return newest
 
     def save(self, iteration: int, state: Any, progress: dict[str, Any]) -> None:
         """Writes a checkpoint; one that exists already for this iteration stays."""
-        if iteration in self._manager.all_steps():
+        if from_first(lambda: iteration in self._manager.all_steps()):
             return
         # Arrays of the host, so that a checkpoint does not depend on the devices that it was made on.
-        arguments = ocp.args.Composite(
-            state=ocp.args.StandardSave(jax.tree.map(np.asarray, _keys_to_data(state))),
-            progress=ocp.args.JsonSave({"format": FORMAT, "layout": _layout(state), **progress}),
-        )
-        self._require_space(iteration, state)
+        arrays = to_host(_keys_to_data(state))
+        from_first(lambda: self._write(iteration, arrays, {"format": FORMAT, "layout": _layout(state), **progress}))
+
+    def _write(self, iteration: int, arrays: Any, progress: dict[str, Any]) -> None:
+        arguments = ocp.args.Composite(state=ocp.args.StandardSave(arrays), progress=ocp.args.JsonSave(progress))
+        self._require_space(iteration, arrays)
         try:
             self._manager.save(iteration, args=arguments)
         except Exception as error:  # no narrower: what a full or failing disk raises depends on where it is noticed
@@ -71,9 +86,9 @@ class Checkpoints:
         where = self._path / str(iteration)
         write_json(where / _DIGESTS, {path: _digest(where / path) for path in _files(where)})
 
-    def _require_space(self, iteration: int, state: Any) -> None:
+    def _require_space(self, iteration: int, arrays: Any) -> None:
         """Raises before Orbax runs into a full disk."""
-        needed = sum(x.nbytes for x in jax.tree.leaves(_keys_to_data(state)))
+        needed = sum(x.nbytes for x in jax.tree.leaves(arrays))
         free = shutil.disk_usage(self._path).free
         if needed > free:
             raise GoalwardError(
@@ -92,12 +107,25 @@ class Checkpoints:
             place: puts a tree of the host's arrays on devices; None takes the default device.
 
         """
-        where = self._path / str(iteration)
-        damaged = f"The checkpoint {where} is damaged; delete it to use an older one."
         # Arrays of the host are asked for by example; a scalar spread over the shape takes no memory.
-        target = jax.tree.map(
+        arrays = jax.tree.map(
             lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), jax.eval_shape(_keys_to_data, like)
         )
+
+        def read() -> dict[str, Any]:
+            nonlocal arrays
+            arrays, progress = self._read(iteration, arrays, _layout(like))
+            return progress
+
+        progress = from_first(read)
+        restored = arrays_from_first(arrays)
+        placed = jax.tree.map(jnp.asarray, restored) if place is None else place(restored)
+        return jax.tree.map(_data_to_key, placed, like), progress
+
+    def _read(self, iteration: int, target: Any, layout: dict[str, str]) -> tuple[Any, dict[str, Any]]:
+        """Returns the arrays and the progress of a checkpoint."""
+        where = self._path / str(iteration)
+        damaged = f"The checkpoint {where} is damaged; delete it to use an older one."
         try:
             _check_digests(where)
             progress = self._manager.restore(iteration, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
@@ -112,7 +140,7 @@ class Checkpoints:
                 "Use the version of goalward that wrote it, named in versions.json."
             )
         # Compared here and not by Orbax, whose failed reads go on in the background and complain when Python exits.
-        if progress.get("layout") != _layout(like):
+        if progress.get("layout") != layout:
             raise UserError(
                 f"The checkpoint {where} does not fit the networks and the environment that it is to be used with; "
                 "give the environment and the modules that the run was trained with."
@@ -123,12 +151,12 @@ class Checkpoints:
             )["state"]
         except Exception as error:  # no narrower: for arrays that it cannot read Orbax raises this very class
             raise UserError(damaged) from error
-        placed = jax.tree.map(jnp.asarray, restored) if place is None else place(restored)
-        return jax.tree.map(_data_to_key, placed, like), progress
+        return restored, progress
 
     def close(self) -> None:
         """Releases the threads that Orbax holds."""
-        self._manager.close()
+        if is_first():
+            self._manager.close()
 
 
 def _files(where: Path) -> list[str]:

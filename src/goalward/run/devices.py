@@ -40,29 +40,45 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
         devices: how many devices; None takes as many as the seeds can be divided among.
 
     """
-    visible = jax.devices()
+    visible = [jax.local_devices(p) for p in range(jax.process_count())]
+    together = len(visible)  # every process takes part, with as many devices as the others
+    most = together * min(map(len, visible))
+    possible = range(together, most + 1, together)
+    fitting = [n for n in possible if num_envs % _by_envs(n, num_seeds) == 0]
     count = asked_devices(devices)
     if count is None:
-        count = max(n for n in range(1, len(visible) + 1) if num_seeds % n == 0)
-    if count > len(visible):
-        kind = visible[0].platform
-        more = f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU." if kind == "cpu" else ""
-        raise UserError(
-            f"devices must be at most {len(visible)}, the number of {kind} devices that there are; found {count}.{more}"
-        )
+        # Environments only where several processes leave no other way.
+        by_seeds_alone = [n for n in fitting if num_seeds % n == 0]
+        count = max(by_seeds_alone or fitting, default=together)
+    _check_count(count, possible)
     if count == 1:
         return None
-    by_seeds = math.gcd(count, num_seeds)
-    by_envs = count // by_seeds
-    if num_envs % by_envs:
-        fitting = [n for n in range(1, len(visible) + 1) if num_envs % (n // math.gcd(n, num_seeds)) == 0]
+    by_envs = _by_envs(count, num_seeds)
+    if count not in fitting:
+        others = f"Use {_listed(fitting)} devices, or other" if fitting else "Use other"
         raise UserError(
-            f"devices must divide the work: {count} devices would split {num_seeds} seeds in {by_seeds} and the "
-            f"{num_envs} environments (num_envs) of each in {by_envs}, which does not go. "
-            f"Use {_listed(fitting)} devices, or other seeds or environments."
+            f"devices must divide the work: {count} devices would split {num_seeds} seeds in {count // by_envs} and "
+            f"the {num_envs} environments (num_envs) of each in {by_envs}, which does not go. "
+            f"{others} seeds or environments."
         )
-    grid = np.array(visible[:count]).reshape(by_seeds, by_envs)
+    grid = np.array([local[: count // together] for local in visible]).reshape(-1, by_envs)
     return Mesh(grid, (SEEDS, ENVS), axis_types=(AxisType.Auto, AxisType.Auto))
+
+
+def _by_envs(count: int, num_seeds: int) -> int:
+    """Returns in how many parts the environments of a seed are split."""
+    return count // math.gcd(count, num_seeds)
+
+
+def _check_count(count: int, possible: range) -> None:
+    if count in possible:
+        return
+    kind, most = jax.devices()[0].platform, possible[-1]
+    each = f" in {possible.step} processes, and a multiple of that" if possible.step > 1 else ""
+    more = f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU." if kind == "cpu" and not each else ""
+    raise UserError(
+        f"devices must be at most {most}, the number of {kind} devices that there are{each}; found {count}.{more}"
+    )
 
 
 def layout(mesh: Mesh, num_seeds: int, num_envs: int) -> str:
@@ -75,7 +91,7 @@ def layout(mesh: Mesh, num_seeds: int, num_envs: int) -> str:
 
 def num_sharing(mesh: Mesh | None) -> int:
     """Returns how many of the devices share one memory: those that are made of one CPU."""
-    return mesh.size if mesh is not None and mesh.devices.flat[0].platform == "cpu" else 1
+    return len(mesh.local_devices) if mesh is not None and mesh.local_devices[0].platform == "cpu" else 1
 
 
 def seeds_in_memory(mesh: Mesh | None, num_seeds: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from goalward.run.interrupts import catch_interrupts
 from goalward.run.media import save_episodes, save_survey
 from goalward.run.memory import memory_explained, require_memory_of
 from goalward.run.policy import Policy
+from goalward.run.processes import from_all, from_first, is_first, to_host
 from goalward.run.program import MAX_ITERATIONS_PER_CALL, Evaluation, Program
 from goalward.run.progress import Reporter
 
@@ -115,10 +116,14 @@ class Training:
     def run(self) -> Run:
         """Returns the finished run."""
         try:
-            with self.checkpoints, memory_explained(), catch_interrupts() as interrupted:
+            with self.checkpoints, memory_explained(), catch_interrupts() as event:
+
+                def is_interrupted() -> bool:
+                    return bool(from_all(event.is_set()).any())
+
                 self._announce()
-                state = self._train(self._first_or_newest_state(), interrupted)
-                return self._finish(state, interrupted)
+                state = self._train(self._first_or_newest_state(), is_interrupted)
+                return self._finish(state, is_interrupted)
         except Interrupted:
             raise
         except KeyboardInterrupt:
@@ -127,7 +132,7 @@ class Training:
             saved = "everything up to the last checkpoint is saved" if begun else "there was no checkpoint yet"
             raise self._interrupted(saved) from None
 
-    def _train(self, state: TrainingState, interrupted: threading.Event) -> TrainingState:
+    def _train(self, state: TrainingState, is_interrupted: Callable[[], bool]) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""
         with self.reporter.compiling("training"):
             advance = self.program.advance.lower(state.learner, np.int32(1)).compile()
@@ -139,7 +144,7 @@ class Training:
             while True:
                 if self._evaluation_is_due():
                     state = self._evaluate(state)
-                if interrupted.is_set():
+                if is_interrupted():
                     self._save(state)
                     raise self._interrupted("everything is saved")
                 if self.progress.iteration == self.plan.num_iterations:
@@ -168,7 +173,7 @@ class Training:
         shapes = jax.eval_shape(lambda: first_state(self.program))
         newest = self.checkpoints.latest()
         if newest is None:
-            self.directory.keep_records(up_to_iteration=-1)
+            from_first(lambda: self.directory.keep_records(up_to_iteration=-1))
             return first_state(self.program)
         state, saved = self.checkpoints.restore(newest, shapes, self.program.place)
         elapsed, history = saved.get("elapsed"), saved.get("history")
@@ -179,7 +184,7 @@ class Training:
             )
         self.progress = Progress(newest, elapsed, history)
         self.evaluated = self._evaluations_on_record(newest)
-        self.directory.keep_records(up_to_iteration=newest)
+        from_first(lambda: self.directory.keep_records(up_to_iteration=newest))
         self.reporter.say(f"Going on after iteration {newest:,} of {self.plan.num_iterations:,}.")
         self.started = time.perf_counter() - self.progress.elapsed
         restored: TrainingState = state
@@ -188,7 +193,7 @@ class Training:
     def _evaluations_on_record(self, newest: int) -> set[int]:
         """Returns the iterations up to `newest` that were evaluated; raises if one lacks a seed."""
         seeds: dict[int, list[int]] = {}
-        for record in self.directory.read_records():
+        for record in from_first(self.directory.read_records):
             if record["iteration"] <= newest:
                 seeds.setdefault(record["iteration"], []).append(record["seed"])
         for iteration, found in seeds.items():
@@ -213,7 +218,8 @@ class Training:
         learner, metrics = advance(state.learner, np.int32(count))
         history = {name: np.asarray(values)[:count] for name, values in metrics.items()}
         self.training_seconds.append(time.perf_counter() - began)
-        self.seconds_per_iteration = self.training_seconds[-1] / count
+        # One pace for all processes, which make the same calls.
+        self.seconds_per_iteration = float(from_all(np.float32(self.training_seconds[-1] / count)).max())
         self._check_finite(history)
         self.progress.history += [{name: values[i].tolist() for name, values in history.items()} for i in range(count)]
         self.progress.iteration += count
@@ -279,12 +285,11 @@ class Training:
             "episodes": self.plan.run.eval_episodes,
         }
         rows = _per_seed(evaluation)
-        self.directory.append_records(
-            [
-                {**where, "seed": seed, **row, **_summary(self.progress.history, i)}
-                for i, (seed, row) in enumerate(zip(self.seeds, rows, strict=True))
-            ]
-        )
+        records = [
+            {**where, "seed": seed, **row, **_summary(self.progress.history, i)}
+            for i, (seed, row) in enumerate(zip(self.seeds, rows, strict=True))
+        ]
+        from_first(lambda: self.directory.append_records(records))
         self.evaluated.add(self.progress.iteration)
         self.progress.history = []
         self.reporter.evaluated(step, [row["win_rate"] for row in rows])
@@ -294,16 +299,16 @@ class Training:
         saved = {"elapsed": self.progress.elapsed, "history": self.progress.history}
         self.checkpoints.save(self.progress.iteration, state, saved)
 
-    def _finish(self, state: TrainingState, interrupted: threading.Event) -> Run:
+    def _finish(self, state: TrainingState, is_interrupted: Callable[[], bool]) -> Run:
         """Returns the run, with the last and the best policies measured, recorded and shown."""
 
         def stop_if_asked() -> None:
-            if interrupted.is_set():
+            if is_interrupted():
                 raise self._interrupted("everything is saved")
 
         run = self.plan.run
         params = state.learner.params
-        records = self.directory.read_records()
+        records = from_first(self.directory.read_records)
         last = [record for record in records if record["iteration"] == self.plan.num_iterations]
         greedy = _per_seed(self.program.evaluate(params, len(self.evaluations) - 1, run.eval_episodes, greedy=True))
         final = [
@@ -318,18 +323,16 @@ class Training:
             for row in final:
                 row["best checkpoint"] = absolute[row["seed"]]["win_rate"]
         stop_if_asked()
-        free = params if self.mesh is None else jax.tree.map(jnp.asarray, jax.device_get(params))  # of the mesh
+        free = params if self.mesh is None else jax.tree.map(jnp.asarray, to_host(params))  # of the mesh
         policies = [
             Policy(self.learner, jax.tree.map(lambda x, i=i: x[i], free), seed) for i, seed in enumerate(self.seeds)
         ]
-        if run.render_episodes:
+        if run.render_episodes and is_first():
             self._show(policies[0])
         stop_if_asked()
         # Last of all: a run with results is finished.
-        write_json(
-            self.directory.results,
-            marl_eval_layout(records, absolute, task=self.plan.task_name(self.env), algo=run.algo),
-        )
+        results = marl_eval_layout(records, absolute, task=self.plan.task_name(self.env), algo=run.algo)
+        from_first(lambda: write_json(self.directory.results, results))
         self.reporter.finished(final)
         self._tell_ceilings()
         self._tell_evaluation_share()

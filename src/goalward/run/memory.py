@@ -74,7 +74,7 @@ def _require(needed: int, what: str, fewer: str) -> None:
 
 def device_memory() -> int:
     """Returns the bytes of the accelerator, or of the machine or container where there is none."""
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"])
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from goalward.run.directory import RunDirectory
 from goalward.run.loop import Run, Training
 from goalward.run.memory import require_memory
 from goalward.run.prepare import prepare
+from goalward.run.processes import from_first, is_first, require_same
+from goalward.run.processes import join as join_processes
 from goalward.run.progress import Silent, Terminal
 
 
@@ -36,6 +39,7 @@ def train(
     out: str | Path | None = None,
     settings: dict[str, Any] | None = None,
     devices: int | None = None,
+    join: str | None = None,
     show_progress: bool = False,
 ) -> Run:
     """Returns the run that trains `algo` on `task`; everything is also in the run's directory.
@@ -52,6 +56,8 @@ def train(
         out: the run's directory; None makes a new one under `runs/`.
         settings: further settings, as `--set` takes them.
         devices: how many devices share the seeds and the environments; None takes as many as the seeds divide among.
+        join: trains together with other processes that call this alike: `HOST:PORT,K,N`, this one being number K of N
+            and the first listening there, or `auto`; see docs/performance.md.
         show_progress: whether to write to the terminal.
 
     >>> import goalward as gw
@@ -63,6 +69,7 @@ def train(
     if not isinstance(out, str | os.PathLike | None):
         raise UserError(f"Expected out to be the path of a directory; found {out!r}.")
     prepare(devices)
+    join_processes(join)
     plan = make_plan(
         task=task if isinstance(task, str) else PYTHON_OBJECT,
         algo=algo,
@@ -74,9 +81,23 @@ def train(
     env = _environment(plan, task, goal, reward)
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
+    require_same(f"{plan.to_toml()}{out}{devices}")
     mesh = _mesh(plan, learner, devices)
-    directory = RunDirectory.create(out, plan, plan.task_name(env))
+    directory = _new_directory(out, plan, env)
     return _run(directory, plan, env, learner, mesh=mesh, show_progress=show_progress)
+
+
+def _new_directory(out: str | Path | None, plan: Plan, env: GoalEnv) -> RunDirectory:
+    """Returns the directory that the first process has made."""
+    made: RunDirectory | None = None
+
+    def make_it() -> str:
+        nonlocal made
+        made = RunDirectory.create(out, plan, plan.task_name(env))
+        return str(made.path)
+
+    path = from_first(make_it)
+    return made or RunDirectory(Path(path))
 
 
 def _mesh(plan: Plan, learner: Learner, devices: int | None) -> Mesh | None:
@@ -118,9 +139,10 @@ def _run(
     directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, *, mesh: Mesh | None, show_progress: bool
 ) -> Run:
     """Returns the run at its end; no other process can write its directory meanwhile."""
-    with directory.locked():
+    with contextlib.ExitStack() as held:
+        from_first(lambda: held.enter_context(directory.locked()))
         try:
-            reporter = Terminal() if show_progress else Silent()
+            reporter = Terminal() if show_progress and is_first() else Silent()
             return Training(directory, plan, env, learner, reporter, mesh=mesh).run()
         except Exception:
             directory.discard_unless_begun()
@@ -133,6 +155,7 @@ def resume(
     env: GoalEnv | str | None = None,
     algo: AlgorithmConfig | None = None,
     devices: int | None = None,
+    join: str | None = None,
     show_progress: bool = False,
 ) -> Run:
     """Returns a run that goes on from its newest checkpoint, exactly as if it had not been stopped.
@@ -144,14 +167,17 @@ def resume(
         env: the environment, if it is not a task that goalward knows by name; it is never taken from the directory.
         algo: the settings with the modules, if the run was started with modules of your own.
         devices: how many devices share the seeds and the environments, as for `train`.
+        join: goes on together with other processes, as for `train`; only the first has to see the directory.
         show_progress: whether to write to the terminal.
 
     """
     prepare(devices)
-    directory = RunDirectory.open(path)
-    plan = directory.plan()
+    join_processes(join)
+    plan = Plan.from_toml(from_first(lambda: RunDirectory.open(path).plan().to_toml()))
+    directory = RunDirectory(Path(path))
     env = environment_of(plan, env)
     learner = settings_of(plan, algo).bind(env, plan.num_iterations)
+    require_same(f"{path}{devices}")
     mesh = _mesh(plan, learner, devices)
     return _run(directory, plan, env, learner, mesh=mesh, show_progress=show_progress)
 

@@ -1,0 +1,142 @@
+"""Several processes that train one run together, each with devices of its own, on one machine or on many.
+
+All of them run the same command and take the same steps, since a computation on devices of all needs all of them. The
+first alone reads and writes the run directory and prints; it tells the others what they have to know. With a single
+process, which is then the first, the functions of this module do what they say without asking anybody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from goalward.errors import GoalwardError, UserError, brief
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where the processes meet, and which of them this one is."""
+
+    address: str  # host:port of the first process
+    number: int  # of this process, from 0
+    num_processes: int
+
+
+def parse_place(text: str) -> Place | None:
+    """Returns the place that `HOST:PORT,K,N` names, None for `auto`.
+
+    >>> parse_place("node1:1234,0,2")
+    Place(address='node1:1234', number=0, num_processes=2)
+    """
+    if text == "auto":
+        return None
+    address, *numbers = text.split(",") if isinstance(text, str) else [""]
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+        raise UserError(
+            "Expected join to be HOST:PORT,K,N, where the first process listens and this one is number K, counted "
+            f"from 0, of N, or auto to ask the cluster; found {text!r}."
+        )
+    number, num_processes = map(int, numbers)
+    if number >= num_processes:
+        raise UserError(
+            f"Expected join to number {num_processes} processes from 0 to {num_processes - 1}; found number {number}."
+        )
+    return Place(address, number, num_processes)
+
+
+def join(text: str | None) -> None:
+    """Joins this process to the others; does nothing for None. Before anything is computed."""
+    if text is None:
+        return
+    place = parse_place(text)
+    try:
+        if place is None:
+            jax.distributed.initialize()
+        else:
+            jax.distributed.initialize(place.address, place.num_processes, place.number)
+    except (RuntimeError, ValueError) as error:  # no cluster, no answer, or JAX has started already
+        raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.") from error
+
+
+def count() -> int:
+    """Returns how many processes there are."""
+    return jax.process_count()
+
+
+def is_first() -> bool:
+    """Returns whether this is the process that writes and prints."""
+    return jax.process_index() == 0
+
+
+def require_same(what: str) -> None:
+    """Raises in all processes if they were not given the same."""
+    if count() > 1 and from_all(from_first(lambda: what) != what).any():
+        raise UserError("Expected all processes of a run to be given the same command; found differences.")
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """Returns in all processes what `make` returns in the first, the only one to call it; errors reach all as well.
+
+    It may return what JSON can hold.
+    """
+    if count() == 1:
+        return make()
+    if not is_first():
+        answer = json.loads(_bytes_from_first(b""))
+        if "error" in answer:
+            kind = UserError if answer["is_users"] else GoalwardError
+            raise kind(answer["error"])
+        return answer["value"]
+    try:
+        value = make()
+    except Exception as error:  # whatever it is, the others wait for an answer
+        text = str(error) if isinstance(error, GoalwardError) else brief(error)
+        _bytes_from_first(json.dumps({"error": text, "is_users": isinstance(error, UserError)}).encode())
+        raise
+    _bytes_from_first(json.dumps({"value": value}).encode())
+    return value
+
+
+def arrays_from_first(tree: Any) -> Any:
+    """Returns in all processes the arrays of the host that the first has; those of the others have their shapes."""
+    if count() == 1:
+        return tree
+
+    def tell(x: Any) -> Any:
+        # As bytes: the sum that the values travel in would turn -0.0 into 0.0.
+        content = np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)
+        return np.asarray(multihost_utils.broadcast_one_to_all(content)).view(x.dtype).reshape(x.shape)
+
+    return jax.tree.map(tell, tree)
+
+
+def from_all(value: Any) -> Any:
+    """Returns what every process has, [P, ...]."""
+    if count() == 1:
+        return np.asarray(value)[None]
+    return np.asarray(multihost_utils.process_allgather(np.asarray(value)))
+
+
+def to_host(tree: Any) -> Any:
+    """Returns arrays of the host, whole also where other processes hold parts of them."""
+
+    def fetch(x: Any) -> Any:
+        if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
+            x = multihost_utils.process_allgather(x, tiled=True)
+        return np.asarray(x)
+
+    return jax.tree.map(fetch, tree)
+
+
+def _bytes_from_first(text: bytes) -> bytes:
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
+    padded = np.zeros(1 << size.bit_length(), np.uint8)  # few sizes, since each is compiled for
+    padded[: len(text)] = np.frombuffer(text, np.uint8)
+    return bytes(np.asarray(multihost_utils.broadcast_one_to_all(padded))[:size])
