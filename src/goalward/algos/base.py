@@ -7,14 +7,16 @@ applied outside.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import jax
 
-from goalward.algos.settings import check_fields
+from goalward.algos.settings import check_fields, traced_fields
 from goalward.envs.base import Discrete, EnvSpec, GoalEnv
 from goalward.errors import UserError, unknown_name
 
@@ -109,6 +111,24 @@ class AlgorithmConfig:
         """Returns these settings with the modules of others."""
         modules: dict[str, Any] = {"networks": other.networks}
         return dataclasses.replace(self, **modules)
+
+    def traced_values(self, names: Iterable[str]) -> dict[str, float]:
+        """Returns settings as the numbers that stand for them in a compiled program."""
+        return {name: getattr(self, name) for name in names}
+
+    def with_traced(self, values: Mapping[str, Any]) -> Self:
+        """Returns resolved settings with some of them traced, given as `traced_values` has them; nothing is checked."""
+        return self._unchecked(values)
+
+    def without_traced(self) -> Self:
+        """Returns what configurations must have in common to train in one program, for comparison alone."""
+        return self._unchecked(dict.fromkeys(traced_fields(type(self))))
+
+    def _unchecked(self, values: Mapping[str, Any]) -> Self:
+        settings = copy.copy(self)
+        for name, value in values.items():
+            object.__setattr__(settings, name, value)
+        return settings
 
     def check_fit(self, spec: EnvSpec) -> None:
         """Raises `UserError` if the algorithm does not exist for this kind of environment."""

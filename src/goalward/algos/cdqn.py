@@ -22,7 +22,7 @@ from goalward.algos.base import Metrics
 from goalward.algos.common import Params
 from goalward.algos.contrastive import Pairs
 from goalward.algos.off_policy import OffPolicyConfig, OffPolicyLearner, State
-from goalward.algos.settings import Share
+from goalward.algos.settings import Share, Traced
 from goalward.data.replay import Draw
 from goalward.data.rollout import ActFn
 from goalward.envs.base import GoalEnv
@@ -35,8 +35,8 @@ class CDQN(OffPolicyConfig):
 
     name: ClassVar[str] = "cdqn"
 
-    epsilon_start: Share = 1.0  # share of random actions at the start
-    epsilon_end: Share = 0.05  # and once it has fallen
+    epsilon_start: Traced[Share] = 1.0  # share of random actions at the start
+    epsilon_end: Traced[Share] = 0.05  # and once it has fallen
     epsilon_decay: Share = 0.5  # share of training over which it falls
 
     def validate(self) -> None:

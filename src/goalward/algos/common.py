@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import optax
 
 from goalward.algos.base import AlgorithmConfig
-from goalward.algos.settings import Count, NonNegative, Positive, Range
+from goalward.algos.settings import Count, NonNegative, Positive, Range, Traced
 from goalward.envs.base import LARGEST_COUNT, EnvSpec
 from goalward.errors import UserError
 from goalward.nets.heads import Head, make_head
@@ -37,12 +37,12 @@ class CommonConfig(AlgorithmConfig):
     initial_log_std: float = 0.0
 
     # Optimisation
-    actor_lr: Positive = 2.5e-4  # learning rate of the policy
-    critic_lr: Positive = 2.5e-4  # learning rate of the critic
+    actor_lr: Traced[Positive] = 2.5e-4  # learning rate of the policy
+    critic_lr: Traced[Positive] = 2.5e-4  # learning rate of the critic
     lr_schedule: Schedule = "cosine"
-    lr_end: NonNegative = 1e-7  # learning rate at the end of training, unless constant
-    max_grad_norm: Positive = 0.5  # global norm that gradients are clipped to
-    adam_epsilon: Positive = 1e-5
+    lr_end: Traced[NonNegative] = 1e-7  # learning rate at the end of training, unless constant
+    max_grad_norm: Traced[Positive] = 0.5  # global norm that gradients are clipped to
+    adam_epsilon: Traced[Positive] = 1e-5
 
     # Networks
     hidden_sizes: tuple[int, ...] = (512, 512, 512, 512)  # widths of the hidden layers, all networks

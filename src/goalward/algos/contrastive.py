@@ -5,8 +5,10 @@ Axes: B environment steps in a minibatch, N agents.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +16,10 @@ import optax
 
 from goalward.algos.base import Metrics
 from goalward.algos.common import CommonConfig
-from goalward.algos.settings import Fraction, NonNegative, Width
+from goalward.algos.settings import Fraction, NonNegative, Traced, Width
 from goalward.errors import UserError
 from goalward.losses.contrastive import ENERGIES, contrastive_loss, state_value
+from goalward.losses.relabel import Discount
 from goalward.nets.heads import Head
 from goalward.nets.mlp import Networks, apply, apply_both, make_networks
 
@@ -28,10 +31,10 @@ class ContrastiveConfig(CommonConfig):
     """Settings of the critic; the defaults are the paper's, or ours where it is silent."""
 
     critic_loss: Literal["forward", "backward", "symmetric", "binary"] = "forward"  # noise-contrastive loss
-    logsumexp_coef: NonNegative = 0.1  # weight of logsumexp^2, which pins what forward InfoNCE leaves open
+    logsumexp_coef: Traced[NonNegative] = 0.1  # weight of logsumexp^2, which pins what forward InfoNCE leaves open
     energy: Literal["l2", "squared_l2", "dot", "cosine"] = "l2"  # similarity of representations
     repr_dim: Width = 64  # size of a representation
-    gamma: Fraction = 0.99  # discount of the occupancy measure that positives are drawn from
+    gamma: Traced[Fraction] = 0.99  # discount of the occupancy measure that positives are drawn from
     mask_same_episode: bool = False  # negatives from other episodes only
     positives: Literal["future", "shuffled"] = "future"  # "shuffled": from other episodes, a negative control
     networks: Networks | None = field(default=None, metadata={"python_only": True})  # a user's own modules
@@ -49,6 +52,15 @@ class ContrastiveConfig(CommonConfig):
             )
         if self.positives == "shuffled" and self.num_envs < 2:
             raise UserError(f"num_envs must be at least 2 for shuffled positives; found {self.num_envs}.")
+
+    def traced_values(self, names: Iterable[str]) -> dict[str, float]:
+        """Returns settings as numbers in a compiled program; gamma as its logarithm, see `Discount`."""
+        values = super().traced_values(names)
+        return values | {"gamma": math.log(self.gamma)} if "gamma" in values else values
+
+    def with_traced(self, values: Mapping[str, Any]) -> Self:
+        """Returns resolved settings with some of them traced, given as `traced_values` has them."""
+        return super().with_traced({k: Discount(v) if k == "gamma" else v for k, v in values.items()})
 
     def make_networks(self, head: Head) -> Networks:
         """Returns the user's modules, or the paper's networks."""

@@ -28,7 +28,7 @@ from goalward.algos.base import Metrics
 from goalward.algos.common import Params
 from goalward.algos.contrastive import Pairs
 from goalward.algos.off_policy import OffPolicyConfig, OffPolicyLearner, State
-from goalward.algos.settings import Positive, Share
+from goalward.algos.settings import Positive, Share, Traced
 from goalward.data.replay import Draw
 from goalward.data.rollout import ActFn
 from goalward.envs.base import Discrete, EnvSpec, GoalEnv
@@ -46,10 +46,11 @@ class CSAC(OffPolicyConfig):
 
     name: ClassVar[str] = "csac"
 
-    alpha_lr: Positive = 2.5e-4  # learning rate of the temperature
-    initial_alpha: Positive = 1.0  # temperature at the start
+    alpha_lr: Traced[Positive] = 2.5e-4  # learning rate of the temperature
+    initial_alpha: Traced[Positive] = 1.0  # temperature at the start
     random_goals: Share = 0.0  # share of the goals at which the policy is trained that come from any episode
-    target_entropy: float | None = None  # of the policy; None: -0.5 per dimension, or 0.3 log(number of actions)
+    # Of the policy; None: -0.5 per dimension, or 0.3 log(number of actions)
+    target_entropy: Traced[float] | None = None
 
     def validate(self) -> None:
         """Raises `UserError` for values that do not go together."""
@@ -81,7 +82,7 @@ class ICSAC(CSAC):
 
     name: ClassVar[str] = "icsac"
 
-    gumbel_temperature: Positive = 1.0  # of the softmax whose gradient stands for that of a sample
+    gumbel_temperature: Traced[Positive] = 1.0  # of the softmax whose gradient stands for that of a sample
 
     def relaxation(self) -> float:
         """Returns the temperature of the Gumbel-softmax."""

@@ -18,7 +18,7 @@ from flax import struct
 
 from goalward.algos.base import Metrics
 from goalward.algos.common import CommonConfig, Params
-from goalward.algos.settings import Count, Fraction, NonNegative, Positive
+from goalward.algos.settings import Count, Fraction, NonNegative, Positive, Traced
 from goalward.data.rollout import LookFn, Rollout, Worlds, collect, open_worlds, rollout_metrics
 from goalward.envs.base import Discrete, EnvSpec, GoalEnv
 from goalward.errors import UserError
@@ -35,10 +35,11 @@ class OnPolicyConfig(CommonConfig):
     """The defaults are the paper's, or ours where it is silent."""
 
     num_epochs: Count = 1  # passes over a rollout
-    clip: Fraction = 0.2  # range of the probability ratio, 1 - clip to 1 + clip
-    entropy_coef: NonNegative | None = None  # weight of the entropy bonus; None: 0.01 discrete, 0.001 continuous
+    clip: Traced[Fraction] = 0.2  # range of the probability ratio, 1 - clip to 1 + clip
+    # Weight of the entropy bonus; None: 0.01 for discrete actions, 0.001 for continuous ones
+    entropy_coef: Traced[NonNegative] | None = None
     norm_adv: bool = True  # normalise advantages per minibatch
-    adv_std_floor: Positive = 0.01  # smallest standard deviation that advantages are divided by
+    adv_std_floor: Traced[Positive] = 0.01  # smallest standard deviation that advantages are divided by
 
     def validate(self) -> None:
         """Raises `UserError` for values that do not go together."""
@@ -170,7 +171,8 @@ class OnPolicyLearner(Generic[ConfigT]):
             entropy = masked_mean(self.head.entropy(key, outputs, batch.action_mask), batch.active)
             metrics = {"policy/loss": loss, "policy/entropy": entropy}
             metrics |= {f"policy/{k}": v for k, v in stats._asdict().items()}
-            return loss - (self.config.entropy_coef or 0.0) * entropy, metrics
+            bonus = 0.0 if self.config.entropy_coef is None else self.config.entropy_coef * entropy
+            return loss - bonus, metrics
 
         policy = state.params.policy
         grads, metrics = jax.grad(loss_fn, has_aux=True)(policy, adv)

@@ -26,7 +26,7 @@ import optax
 from goalward.algos.base import ALGORITHMS, Metrics
 from goalward.algos.common import Params
 from goalward.algos.on_policy import OnPolicyConfig, OnPolicyLearner, State, Steps, as_rows
-from goalward.algos.settings import Count, NonNegative, Positive, Share
+from goalward.algos.settings import Count, NonNegative, Positive, Share, Traced
 from goalward.data.rollout import Rollout
 from goalward.envs.base import GoalEnv, TimeStep
 from goalward.errors import UserError
@@ -42,10 +42,10 @@ class PPO(OnPolicyConfig):
     name: ClassVar[str] = "ppo"
 
     num_epochs: Count = 4  # passes over a rollout
-    gamma: Share = 0.99  # discount of rewards
-    gae_lambda: Share = 0.95  # 0 trusts the value function, 1 the rewards
+    gamma: Traced[Share] = 0.99  # discount of rewards
+    gae_lambda: Traced[Share] = 0.95  # 0 trusts the value function, 1 the rewards
     value_clip: Positive | None = None  # how far a value may move from the old one in a rollout; None: any distance
-    reward_scale: NonNegative = 1.0  # factor of the reward; 0 is a negative control
+    reward_scale: Traced[NonNegative] = 1.0  # factor of the reward; 0 is a negative control
     networks: ActorCritic | None = field(default=None, metadata={"python_only": True})  # a user's own modules
 
     def validate(self) -> None:

@@ -1,6 +1,7 @@
 """Types for settings: a field's annotation says which values it takes, and `check_fields` enforces it.
 
-A tracer passes unchecked: a setting may be a traced value when many configurations train in one program.
+A setting that is `Traced` may be a traced value: configurations that differ in such settings alone can train in one
+program. A tracer passes unchecked: its values were settings before.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import reprlib
 import types
 import typing
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import jax
 
@@ -37,6 +38,13 @@ class Range:
         return f"between {low} and {high}{', both excluded' if self.is_open else ''}"
 
 
+@dataclass(frozen=True)
+class _MayBeTraced:
+    """Marks a setting whose value decides no shape and no branch; None stands for what the environment decides."""
+
+
+T = TypeVar("T")
+Traced = Annotated[T, _MayBeTraced()]
 Count = Annotated[int, Range(low=1)]
 Width = Annotated[int, Range(low=1, high=LARGEST_COUNT)]  # length of an array's axis
 CountOrZero = Annotated[int, Range(low=0)]
@@ -66,7 +74,7 @@ def check_fields(config: Any) -> None:
         if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
             raise unknown_name(f"value for {name}:", value, typing.get_args(kind))
         for allowed in getattr(kind, "__metadata__", ()):
-            if value not in allowed:
+            if isinstance(allowed, Range) and value not in allowed:
                 raise UserError(f"{name} must be {allowed}; found {value}.")
 
 
@@ -83,6 +91,17 @@ def field_types(config: type[Any]) -> dict[str, Any]:
     """Returns the annotation of every field that a file or a command line can set."""
     hints = typing.get_type_hints(config, include_extras=True)
     return {f.name: hints[f.name] for f in dataclasses.fields(config) if not f.metadata.get("python_only")}
+
+
+def traced_fields(config: type[Any]) -> set[str]:
+    """Returns the settings that may be traced values.
+
+    >>> import goalward as gw
+    >>> sorted(traced_fields(gw.CPPO))[:3]
+    ['actor_lr', 'adam_epsilon', 'adv_std_floor']
+    """
+    marks = {name: getattr(_without_none(hint), "__metadata__", ()) for name, hint in field_types(config).items()}
+    return {name for name, found in marks.items() if _MayBeTraced() in found}
 
 
 # What training computes in: a smaller number would be zero there, a larger one infinite.

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from goalward.data.rollout import Rollout
 from goalward.data.seeds import same_for_all_seeds
 from goalward.envs.base import EnvSpec
-from goalward.losses.relabel import episode_ids, remaining_steps, sample_offsets
+from goalward.losses.relabel import Discount, episode_ids, remaining_steps, sample_offsets
 
 
 class Memory(NamedTuple):
@@ -96,7 +96,7 @@ def index(replay: Replay) -> Index:
 
 
 def draw(
-    replay: Replay, index: Index, key: jax.Array, batch_size: int, gamma: float | jax.Array, *, shuffled: bool = False
+    replay: Replay, index: Index, key: jax.Array, batch_size: int, gamma: float | Discount, *, shuffled: bool = False
 ) -> Draw:
     """Returns B steps, all equally likely, each with a goal that every agent achieved later in the same episode.
 

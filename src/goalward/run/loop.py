@@ -79,7 +79,7 @@ def first_state(program: Program) -> TrainingState:
     learner = program.init()
     # A copy, since the learner's own buffers are given away to each training call.
     best = jax.tree.map(jnp.copy, learner.params)
-    none_yet = program.place(np.full(program.num_seeds, -1.0, np.float32))
+    none_yet = program.place(np.full(program.num_rows, -1.0, np.float32))
     return TrainingState(learner=learner, best=best, best_win_rate=none_yet)
 
 

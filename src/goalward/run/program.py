@@ -1,5 +1,6 @@
-"""The compiled functions of a run: all seeds at once.
+"""The compiled functions of a run, or of several: all seeds at once, and all configurations.
 
+A row is one seed of one configuration, [C * S], configurations first. Where there is one configuration rows are seeds.
 Seed s draws everything from `jax.random.key(s)` and nothing else, so it makes the same draws alone or beside others.
 The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` and would break that promise.
 """
@@ -7,7 +8,7 @@ The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from goalward.algos.base import Learner
+from goalward.algos.base import AlgorithmConfig, Learner
+from goalward.algos.settings import traced_fields
 from goalward.envs.base import GoalEnv
 from goalward.evaluate.episodes import EpisodeResults, run_episodes
 from goalward.shards import ENVS, SEEDS
@@ -28,26 +30,57 @@ _TRAIN, _EVALUATE, _ABSOLUTE, _FILM, _FRESH = range(5)  # what a seed's key is f
 
 
 class Evaluation(NamedTuple):
-    """Means over the episodes of one evaluation, per seed."""
+    """Means over the episodes of one evaluation, per row."""
 
-    win_rate: jax.Array  # [S], share of the episodes that were won, or of the agents where each wins for itself
-    ret: jax.Array  # [S]
-    length: jax.Array  # [S]
-    metrics: dict[str, jax.Array]  # name -> [S], what else the environment reports
+    win_rate: jax.Array  # [R], share of the episodes that were won, or of the agents where each wins for itself
+    ret: jax.Array  # [R]
+    length: jax.Array  # [R]
+    metrics: dict[str, jax.Array]  # name -> [R], what else the environment reports
+
+
+Values = dict[str, Any]  # setting -> number, or numbers of several configurations
+
+
+class Configurations(NamedTuple):
+    """Settings that train side by side because they differ in traced values alone."""
+
+    num: int  # C
+    values: Values  # setting -> [C], those that differ
+    bind: Callable[[Values], Learner]  # the values of one configuration -> its learner
+
+
+def configurations_of(configs: Sequence[AlgorithmConfig], env: GoalEnv, num_iterations: int) -> Configurations:
+    """Returns resolved settings as configurations of one program."""
+    first = configs[0]
+    names = [name for name in sorted(traced_fields(type(first))) if len({getattr(c, name) for c in configs}) > 1]
+    rows = [config.traced_values(names) for config in configs]
+    values = {name: np.array([row[name] for row in rows], np.float32) for name in names}
+    return Configurations(len(configs), values, lambda one: first.with_traced(one).bind(env, num_iterations))
 
 
 class Program:
-    """Training and evaluation of S seeds, each function compiled once; on a mesh its devices share the seeds.
+    """Training and evaluation of S seeds, of one learner or of each configuration; every function is compiled once.
 
-    What is [S, ...] is then split along the seeds; metrics and evaluations are whole on every device.
+    On a mesh its devices share the rows: what is [R, ...] is split along them, while metrics and evaluations are whole
+    on every device.
     """
 
-    def __init__(self, env: GoalEnv, learner: Learner, seeds: range, mesh: Mesh | None = None) -> None:
+    def __init__(
+        self,
+        env: GoalEnv,
+        learner: Learner,
+        seeds: range,
+        mesh: Mesh | None = None,
+        configurations: Configurations | None = None,
+    ) -> None:
+        configurations = configurations or Configurations(1, {}, lambda _: learner)
         self._env = env
         self._learner = learner
         self._mesh = mesh
-        self.num_seeds = len(seeds)
-        self._seeds = np.arange(seeds.start, seeds.stop, dtype=np.uint32)
+        self._bind = configurations.bind
+        self._values = {name: np.repeat(x, len(seeds)) for name, x in configurations.values.items()}  # name -> [R]
+        self._seeds = np.tile(np.arange(seeds.start, seeds.stop, dtype=np.uint32), configurations.num)  # [R]
+        self.num_rows = len(self._seeds)
         self._split = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
         whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         options = {"xla_gpu_enable_command_buffer": _GPU_GRAPHS} if jax.default_backend() == "gpu" else None
@@ -64,7 +97,7 @@ class Program:
         self._keys_jit = jax.jit(self._streams, static_argnums=0, out_shardings=self._split)
 
     def init(self) -> Any:
-        """Returns the learner's state before training, [S, ...]."""
+        """Returns the learner's state before training, [R, ...]."""
         return self._init_jit(self._keys_jit(_TRAIN))
 
     def _init(self, keys: jax.Array) -> Any:
@@ -72,14 +105,14 @@ class Program:
         return self._each_seed(lambda learner, key: learner.init(key))(keys)
 
     def place(self, tree: Any) -> Any:
-        """Returns arrays [S, ...] of the host on the devices."""
+        """Returns arrays [R, ...] of the host on the devices."""
         split = self._split
         if split is None:
             return jax.tree.map(jnp.asarray, tree)
         return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, split, lambda rows: x[rows]), tree)
 
     def _advance(self, states: Any, num_iterations: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
-        """Returns the states after up to 64 iterations and the metrics of each, [64, S], valid up to their number.
+        """Returns the states after up to 64 iterations and the metrics of each, [64, R], valid up to their number.
 
         The number is a traced value: calls of any length run one compiled program and give the same bits.
         """
@@ -97,7 +130,7 @@ class Program:
         return result
 
     def evaluate(self, params: Any, index: int, num_episodes: int, *, greedy: bool = False) -> Evaluation:
-        """Returns evaluation number `index` of parameters [S, ...]; greedy and sampled share their episodes' starts."""
+        """Returns evaluation number `index` of parameters [R, ...]; greedy and sampled share their episodes' starts."""
         keys = self._keys_jit(_EVALUATE, np.int32(index))
         result: Evaluation = self._evaluate_jit(params, keys, num_episodes=num_episodes, greedy=greedy)
         return result
@@ -130,31 +163,34 @@ class Program:
         return Evaluation(results.success, results.ret, results.length, results.metrics)
 
     def _each_seed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `function(learner, *args)` as a function of args with an axis of seeds.
+        """Returns `function(learner, *args)` as a function of args with an axis of rows, each with its own learner.
 
-        On a mesh each device maps over seeds of its own and never hears of the others, so that none waits for another.
+        On a mesh each device maps over rows of its own and never hears of the others, so that none waits for another.
         """
-        bound = functools.partial(function, self._learner)
+
+        def one_row(values: Values, *args: Any) -> Any:
+            return function(self._bind(values), *args)
+
         if self._mesh is None:
-            return self._side_by_side(bound, self.num_seeds)
+            return functools.partial(self._side_by_side(one_row, self.num_rows), self._values)
         # Environments are split by the compiler, unless there is nothing to split and all is said.
         by_hand = {SEEDS} if self._mesh.shape[ENVS] > 1 else {SEEDS, ENVS}
         split: Callable[..., Any] = jax.shard_map(
-            self._side_by_side(bound, self.num_seeds // self._mesh.shape[SEEDS]),
+            self._side_by_side(one_row, self.num_rows // self._mesh.shape[SEEDS]),
             mesh=self._mesh,
             in_specs=PartitionSpec(SEEDS),
             out_specs=PartitionSpec(SEEDS),
             axis_names=by_hand,
             check_vma=False,
         )
-        return split
+        return functools.partial(split, self._values)
 
-    def _side_by_side(self, function: Callable[..., Any], num_seeds: int) -> Callable[..., Any]:
-        """Returns `function` over an axis of seeds; a single one goes without it, since batched products are slower.
+    def _side_by_side(self, function: Callable[..., Any], num_rows: int) -> Callable[..., Any]:
+        """Returns `function` over an axis of rows; a single one goes without it, since batched products are slower.
 
         Not beside a replay: taking the axis off and putting it back would copy all that is remembered.
         """
-        if num_seeds > 1 or self._learner.replay_bytes:
+        if num_rows > 1 or self._learner.replay_bytes:
             return jax.vmap(function)
 
         def alone(*args: Any) -> Any:
@@ -164,7 +200,7 @@ class Program:
         return alone
 
     def _streams(self, use: int, index: jax.Array | None = None) -> jax.Array:
-        """Returns a key for each seed, [S]; those of one use are told apart by an index."""
+        """Returns a key for each row, [R]; those of one use are told apart by an index."""
 
         def one_seed(seed: jax.Array) -> jax.Array:
             key = jax.random.fold_in(jax.random.key(seed, impl=KEY_IMPL), use)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.algos.settings import Range, coerce_fields
+from goalward.algos.settings import Range, coerce_fields, traced_fields
 
 
 def test_the_nearest_batch_of_a_huge_rollout_is_found():
@@ -48,6 +48,34 @@ def test_what_is_no_number_is_refused(value):
 
 def test_a_traced_value_passes_unchecked():
     assert jax.jit(lambda clip: gw.CPPO(clip=clip).clip + 1.0)(7.0) == 8.0
+
+
+def test_settings_that_decide_a_shape_or_a_branch_are_not_traced():
+    common = {"actor_lr", "critic_lr", "lr_end", "max_grad_norm", "adam_epsilon"}
+    clipped = common | {"clip", "entropy_coef", "adv_std_floor"}
+    soft = common | {"gamma", "logsumexp_coef", "alpha_lr", "initial_alpha", "target_entropy"}
+
+    assert traced_fields(gw.CPPO) == clipped | {"gamma", "logsumexp_coef"}
+    assert traced_fields(gw.PPO) == clipped | {"gamma", "gae_lambda", "reward_scale"}
+    assert traced_fields(gw.CSAC) == soft
+    assert traced_fields(gw.ICSAC) == soft | {"gumbel_temperature"}
+    assert traced_fields(gw.CDQN) == common | {"gamma", "logsumexp_coef", "epsilon_start", "epsilon_end"}
+
+
+def test_configurations_are_compared_without_their_traced_settings():
+    first, second = gw.CPPO(clip=0.1, gamma=0.9), gw.CPPO(clip=0.3, actor_lr=1e-3)
+
+    assert first.without_traced() == second.without_traced()
+    assert first.without_traced() != gw.CPPO(clip=0.1, gamma=0.9, num_epochs=2).without_traced()
+    assert first.clip == 0.1
+
+
+def test_traced_settings_are_not_checked_against_each_other():
+    """Plain numbers are: a learning rate must not end above where it starts."""
+    with pytest.raises(gw.UserError, match="lr_end must not exceed"):
+        gw.CPPO(lr_end=1.0)
+    config = gw.CPPO()
+    assert jax.jit(lambda rate: config.with_traced({"lr_end": rate}).lr_end)(1.0) == 1.0
 
 
 def test_values_are_brought_into_the_type_of_their_field():

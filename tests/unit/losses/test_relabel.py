@@ -1,5 +1,7 @@
 """Hindsight goals: where they come from, and how often."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from scipy import stats
 import goalward as gw
 from goalward.algos.common import Params
 from goalward.data.rollout import Rollout
-from goalward.losses.relabel import episode_ids, remaining_steps, sample_future_goals, sample_offsets
+from goalward.losses.relabel import Discount, episode_ids, remaining_steps, sample_future_goals, sample_offsets
 from goalward.nets.normalise import init_stats
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
@@ -89,7 +91,7 @@ def test_a_positive_is_any_later_step_of_the_same_episode_and_agent_and_nothing_
 @pytest.mark.parametrize("num_left", [1, 2, 7, 150])
 def test_offsets_follow_the_truncated_geometric_distribution(gamma, num_left):
     key = jax.random.fold_in(jax.random.key(3), num_left)
-    offsets = np.asarray(many_offsets(key, jnp.int32(num_left), jnp.float32(gamma)))
+    offsets = np.asarray(many_offsets(key, jnp.int32(num_left), Discount(jnp.float32(math.log(gamma)))))
     assert offsets.min() >= 0
     assert offsets.max() < num_left
     probability = gamma ** np.arange(num_left) * (1.0 - gamma) / (1.0 - gamma**num_left)
@@ -167,3 +169,18 @@ def test_shuffled_positives_come_from_other_environments_only():
 def test_a_discount_that_float32_rounds_to_one_still_spreads_over_the_episode():
     offsets = sample_offsets(jax.random.key(0), jnp.full(4096, 50, jnp.int32), 1.0 - 2e-8)
     assert abs(float(offsets.mean(dtype=jnp.float32)) - 24.5) < 1.0
+
+
+@pytest.mark.parametrize("gamma", [0.01, 0.99, 0.9999, 1.0 - 2e-8])
+def test_a_traced_discount_draws_what_the_plain_number_draws(gamma):
+    key, remaining = jax.random.key(0), jnp.full(4096, 200, jnp.int32)
+    config = gw.CPPO(gamma=gamma)
+    values = {name: jnp.float32(value) for name, value in config.traced_values(["gamma"]).items()}
+
+    def offsets(values):
+        return sample_offsets(key, remaining, config.with_traced(values).gamma)
+
+    plain = np.asarray(sample_offsets(key, remaining, gamma))
+    np.testing.assert_array_equal(offsets(values), plain)
+    # XLA divides by a constant in another way than by a variable, which carries a few draws over to the next step.
+    assert np.mean(np.asarray(jax.jit(offsets)(values)) != plain) < 1e-3
