@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from goalward.errors import GoalwardError, UserError
     from goalward.nets.mlp import ActorCritic, Networks
     from goalward.run.load import load
-    from goalward.run.loop import Run
+    from goalward.run.member import Run
     from goalward.run.train import resume, train
 
 __version__ = "0.1.0"
@@ -47,7 +47,7 @@ _HOMES = {
     "ActorCritic": "nets.mlp",
     "Networks": "nets.mlp",
     "load": "run.load",
-    "Run": "run.loop",
+    "Run": "run.member",
     "resume": "run.train",
     "train": "run.train",
 }

@@ -7,8 +7,8 @@ import numpy as np
 import goalward as gw
 from goalward.run.checkpoint import Checkpoints
 from goalward.run.directory import RunDirectory
-from goalward.run.loop import first_state
 from goalward.run.program import Program
+from goalward.run.state import first_state
 
 # 140 iterations of 32 steps, evaluated after 0, 70 and 140 of them; every checkpoint is kept. Compiling takes longer
 # than running: tests that keep to these settings find their program in the compilation cache.

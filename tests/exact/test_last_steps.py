@@ -12,6 +12,7 @@ import pytest
 import goalward as gw
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Interrupted, Training
+from goalward.run.member import Member
 from goalward.run.progress import Silent
 
 
@@ -31,7 +32,7 @@ def training(copy_of_finished):
     directory = RunDirectory.open(copy_of_finished)
     directory.results.unlink()
     plan, env = directory.plan(), gw.make("toy/rooms")
-    return Training(directory, plan, env, plan.algo.bind(env, plan.num_iterations), Listener())
+    return Training([Member(directory, plan, plan.algo.bind(env, plan.num_iterations))], Listener())
 
 
 def press(training, *signals):
@@ -55,8 +56,8 @@ def test_a_signal_during_the_last_measurements_stops_the_run_and_can_be_made_up_
 
     assert isinstance(stopped.value, KeyboardInterrupt)  # and no GoalwardError, which a loop over runs may pass over
     assert signal.getsignal(number) is before
-    assert not training.directory.results.exists()
-    assert gw.resume(training.directory.path).final == finished.final
+    assert not training.members[0].directory.results.exists()
+    assert gw.resume(training.members[0].directory.path).final == finished.final
 
 
 def test_after_a_second_signal_the_run_waits_for_the_device(training):
@@ -87,10 +88,11 @@ def pictures_of_growing_size():
     ("render", "complaint"), [(wrong_render, "RuntimeError: no brush"), (pictures_of_growing_size(), "ValueError: ")]
 )
 def test_a_mistake_in_render_costs_the_picture_and_not_the_run(training, finished, render, complaint):
-    training.plan = replace(training.plan, run=replace(training.plan.run, render_episodes=2))
+    (member,) = training.members
+    member.plan = replace(member.plan, run=replace(member.plan.run, render_episodes=2))
     training.env.render = render
-    run = training.run()
+    (run,) = training.run()
 
     assert run.final == finished.final
     assert [text for text in training.reporter.said if text.startswith(f"The picture could not be made; {complaint}")]
-    assert training.directory.results.is_file()
+    assert training.members[0].directory.results.is_file()

@@ -15,6 +15,7 @@ import goalward as gw
 from goalward.cli import main
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Interrupted, Training
+from goalward.run.member import Member
 from goalward.run.progress import Silent
 
 
@@ -74,9 +75,9 @@ def test_a_run_stopped_between_evaluations_goes_on_as_if_it_had_not_been(finishe
     plan, env = finished.plan, gw.make("toy/rooms")
     directory = RunDirectory.create(tmp_path / "stopped", plan, "toy/rooms")
     reporter = PressesCtrlC(after=70)
-    training = Training(directory, plan, env, plan.algo.bind(env, plan.num_iterations), reporter)
+    member = Member(directory, plan, plan.algo.bind(env, plan.num_iterations))
     with pytest.raises(Interrupted) as stopped:
-        training.run()
+        Training([member], reporter).run()
 
     assert 70 < reporter.done < 140
     assert str(stopped.value) == (

@@ -126,6 +126,10 @@ class Plan:
         """Whether the text alone brings the run back: no object or module of the caller's takes part."""
         return PYTHON_OBJECT not in (self.run.task, self.run.goal, self.run.reward) and not self.run.own_modules
 
+    def without_traced(self) -> Plan:
+        """Returns what runs must have in common to train in one program, for comparison alone."""
+        return Plan(self.run, self.algo.without_traced())
+
     def to_toml(self) -> str:
         """Returns the plan as text that `from_toml` reads."""
         run = {k: v for k, v in dataclasses.asdict(self.run).items() if v is not None and k != "env"}

@@ -12,11 +12,11 @@ from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, plain_number
 from goalward.run.checkpoint import Checkpoints
 from goalward.run.directory import RunDirectory
-from goalward.run.loop import first_state
 from goalward.run.memory import memory_explained, require_memory_for_episodes
 from goalward.run.policy import Policy
 from goalward.run.prepare import prepare
 from goalward.run.program import Program
+from goalward.run.state import first_state
 from goalward.run.train import environment_of, settings_of
 
 

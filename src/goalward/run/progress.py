@@ -33,8 +33,8 @@ class Reporter(Protocol):
     def iterated(self, done: int, win_rate: float | None, steps_per_second: float) -> None:
         """Some iterations are done."""
 
-    def evaluated(self, step: int, win_rates: list[float]) -> None:
-        """An evaluation is done."""
+    def evaluated(self, step: int, win_rates: list[float], name: str) -> None:
+        """An evaluation of a run is done, which has a name where there are several."""
 
     def finished(self, rows: list[dict[str, Any]]) -> None:
         """The run is done; one row per seed with its last win rates."""
@@ -59,7 +59,7 @@ class Silent:
     def iterated(self, done: int, win_rate: float | None, steps_per_second: float) -> None:
         """See `Reporter`."""
 
-    def evaluated(self, step: int, win_rates: list[float]) -> None:
+    def evaluated(self, step: int, win_rates: list[float], name: str) -> None:
         """See `Reporter`."""
 
     def finished(self, rows: list[dict[str, Any]]) -> None:
@@ -114,10 +114,11 @@ class Terminal:
                 self._task, completed=done, numbers=f"{won}{steps_per_second:,.0f} steps/s", refresh=True
             )
 
-    def evaluated(self, step: int, win_rates: list[float]) -> None:
+    def evaluated(self, step: int, win_rates: list[float], name: str) -> None:
         """See `Reporter`."""
         mean = sum(win_rates) / len(win_rates)
-        self.say(f"step {step:>12,}   win rate {mean:.3f}   per seed {' '.join(f'{w:.3f}' for w in win_rates)}")
+        rates = f"win rate {mean:.3f}   per seed {' '.join(f'{w:.3f}' for w in win_rates)}"
+        self.say(f"step {step:>12,}   {rates}{name and f'   {name}'}")
 
     def finished(self, rows: list[dict[str, Any]]) -> None:
         """See `Reporter`."""

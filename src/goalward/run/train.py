@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 import os
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from jax.sharding import Mesh
 
 from goalward.algos.base import AlgorithmConfig, Learner
+from goalward.algos.settings import field_types, traced_fields
 from goalward.envs.base import EnvSpec, GoalEnv
 from goalward.envs.check import check_env
 from goalward.envs.registry import make
@@ -18,7 +21,8 @@ from goalward.errors import UserError
 from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
 from goalward.run.devices import make_mesh, seeds_in_memory
 from goalward.run.directory import RunDirectory
-from goalward.run.loop import Run, Training
+from goalward.run.loop import Training
+from goalward.run.member import Member, Run
 from goalward.run.memory import require_memory
 from goalward.run.prepare import prepare
 from goalward.run.processes import from_first, is_first, require_same
@@ -84,7 +88,7 @@ def train(
     require_same(f"{plan.to_toml()}{out}{devices}")
     mesh = _mesh(plan, learner, devices)
     directory = _new_directory(out, plan, env)
-    return _run(directory, plan, env, learner, mesh=mesh, show_progress=show_progress)
+    return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
 
 def _new_directory(out: str | Path | None, plan: Plan, env: GoalEnv) -> RunDirectory:
@@ -100,12 +104,62 @@ def _new_directory(out: str | Path | None, plan: Plan, env: GoalEnv) -> RunDirec
     return made or RunDirectory(Path(path))
 
 
-def _mesh(plan: Plan, learner: Learner, devices: int | None) -> Mesh | None:
-    """Returns the devices to train on; raises if they cannot hold what the plan asks for."""
+def train_together(
+    wanted: Sequence[tuple[Plan, Path]], *, devices: int | None = None, show_progress: bool = False
+) -> list[Run]:
+    """Returns runs that train in one program, each in a directory of its own with all that it would hold alone.
+
+    Args:
+        wanted: plans, and where their runs lie. They may differ in settings that can be traced and in nothing else.
+            Runs that are there already are gone on with; then all must have come equally far.
+        devices: how many devices share the seeds of all runs and the environments, as for `train`.
+        show_progress: whether to write to the terminal.
+
+    """
+    prepare(devices)
+    first = wanted[0][0]
+    goal, reward = _part(first, "goal", None), _part(first, "reward", None)
+    env = _environment(first, first.run.task, goal, reward)
+    found = [RunDirectory(path) for _, path in wanted]
+    plans = [
+        directory.plan() if directory.config.is_file() else plan.for_env(env, goal, reward)
+        for directory, (plan, _) in zip(found, wanted, strict=True)
+    ]
+    _require_likeness(plans)
+    learners = [plan.algo.bind(env, plan.num_iterations) for plan in plans]
+    mesh = _mesh(plans[0], learners[0], devices, num_runs=len(plans))
+    directories = [
+        directory if directory.config.is_file() else RunDirectory.create(directory.path, plan, plan.task_name(env))
+        for directory, plan in zip(found, plans, strict=True)
+    ]
+    return _run(list(zip(directories, plans, learners, strict=True)), mesh=mesh, show_progress=show_progress)
+
+
+def _require_likeness(plans: Sequence[Plan]) -> None:
+    """Raises if runs differ in more than settings that can be traced."""
+    first = plans[0].without_traced()
+    for plan in plans:
+        other = plan.without_traced()
+        if other == first:
+            continue
+        pairs = [(first.run, other.run), (first.algo, other.algo)]
+        names = [name for a, b in pairs for name in field_types(type(a)) if getattr(a, name) != getattr(b, name, None)]
+        raise UserError(
+            f"Expected runs that train together to differ in {', '.join(sorted(traced_fields(type(first.algo))))} "
+            f"alone; found other values of {', '.join(names) or 'env'}. Train them one by one."
+        )
+
+
+def _mesh(plan: Plan, learner: Learner, devices: int | None, num_runs: int = 1) -> Mesh | None:
+    """Returns the devices to train on; raises if they cannot hold what the plans ask for.
+
+    Runs are trained and evaluated all at once, and measured one by one at the end.
+    """
     run = plan.run
-    mesh = make_mesh(run.seeds, learner.num_envs, devices)
-    num_episodes = max(1, run.absolute_factor) * run.eval_episodes
-    require_memory(learner, num_seeds=seeds_in_memory(mesh, run.seeds), num_episodes=num_episodes)
+    mesh = make_mesh(num_runs * run.seeds, learner.num_envs, devices)
+    at_end = math.ceil(run.absolute_factor * run.eval_episodes / num_runs)
+    num_episodes = max(run.eval_episodes, at_end)
+    require_memory(learner, num_seeds=seeds_in_memory(mesh, num_runs * run.seeds), num_episodes=num_episodes)
     return mesh
 
 
@@ -135,17 +189,17 @@ def _environment(plan: Plan, task: str | GoalEnv, goal: Any, reward: Any) -> Goa
     return env
 
 
-def _run(
-    directory: RunDirectory, plan: Plan, env: GoalEnv, learner: Learner, *, mesh: Mesh | None, show_progress: bool
-) -> Run:
-    """Returns the run at its end; no other process can write its directory meanwhile."""
-    with contextlib.ExitStack() as held:
-        from_first(lambda: held.enter_context(directory.locked()))
+def _run(wanted: Sequence[tuple[RunDirectory, Plan, Learner]], *, mesh: Mesh | None, show_progress: bool) -> list[Run]:
+    """Returns the runs at their end; no other process can write their directories meanwhile."""
+    with ExitStack() as held:
+        from_first(lambda: [held.enter_context(directory.locked()) for directory, _, _ in wanted])
         try:
+            members = [Member(*parts) for parts in wanted]
             reporter = Terminal() if show_progress and is_first() else Silent()
-            return Training(directory, plan, env, learner, reporter, mesh=mesh).run()
+            return Training(members, reporter, mesh=mesh).run()
         except Exception:
-            directory.discard_unless_begun()
+            for directory, _, _ in wanted:
+                directory.discard_unless_begun()
             raise
 
 
@@ -179,7 +233,7 @@ def resume(
     learner = settings_of(plan, algo).bind(env, plan.num_iterations)
     require_same(f"{path}{devices}")
     mesh = _mesh(plan, learner, devices)
-    return _run(directory, plan, env, learner, mesh=mesh, show_progress=show_progress)
+    return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
 
 def settings_of(plan: Plan, given: AlgorithmConfig | None) -> AlgorithmConfig:

@@ -83,8 +83,8 @@ def test_what_belongs_to_the_user_is_never_removed(tmp_path, monkeypatch):
     link.symlink_to(mine)
 
     def run(training):
-        (training.directory.path / "notes.txt").write_text("mine")
-        (training.directory.path / "checkpoints").mkdir(exist_ok=True)
+        (training.members[0].directory.path / "notes.txt").write_text("mine")
+        (training.members[0].directory.path / "checkpoints").mkdir(exist_ok=True)
         raise gw.UserError("The device has too little memory for this.")
 
     monkeypatch.setattr(Training, "run", run)
