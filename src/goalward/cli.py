@@ -23,8 +23,8 @@ from goalward.errors import GoalwardError, UserError, brief
 from goalward.run.interrupts import leave_at_second_signal
 
 if TYPE_CHECKING:  # what a command needs is imported with it: help must not wait for jax
-    from goalward.studies.conduct import StudyDirectory
     from goalward.studies.declare import Study
+    from goalward.studies.directory import StudyDirectory
 
 INTERRUPTED = 130
 
@@ -202,8 +202,9 @@ def check(options: argparse.Namespace) -> None:
 
 def study(options: argparse.Namespace) -> None:
     """Runs a declared matrix of runs; finished cells are skipped, interrupted ones gone on with."""
-    from goalward.studies.conduct import StudyDirectory, StudyInterrupted, conduct, require_packages
+    from goalward.studies.conduct import StudyInterrupted, conduct, require_packages
     from goalward.studies.declare import load_study
+    from goalward.studies.directory import StudyDirectory
     from goalward.studies.progress import StudyTerminal
 
     whole = load_study(options.study).scaled(options.scale)
@@ -228,17 +229,27 @@ def study(options: argparse.Namespace) -> None:
 
 
 def _study_on_slurm(options: argparse.Namespace, whole: Study, part: Study, directory: StudyDirectory) -> None:
+    from goalward.studies.batches import batches
     from goalward.studies.slurm import submit
 
-    left = sum(not directory.is_finished(cell) for cell in part.cells)
-    if not left:
+    cells = [cell for cell in part.cells if not directory.is_finished(cell)]
+    if not cells:
         print(f"All {len(part.cells)} cells are finished: {directory.path}")
         return
     arguments = [options.study, f"--scale={options.scale}", f"--out={directory.path}"]
     for name, values in (("--tasks", options.tasks), ("--algos", options.algos)):
         arguments += [name, *values] if values else []
-    jobs = submit(whole, directory, arguments, left if options.jobs is None else options.jobs)
-    print(f"{left} of {len(part.cells)} cells are left to {len(jobs)} jobs: {', '.join(jobs)}")
+    num_jobs = len(list(batches(whole, directory, cells))) if options.jobs is None else options.jobs
+    jobs = submit(whole, directory, arguments, num_jobs)
+    print(f"{len(cells)} of {len(part.cells)} cells are left to {len(jobs)} jobs: {', '.join(jobs)}")
+
+
+def study_cells(options: argparse.Namespace) -> None:
+    """Trains cells of a study in one program; `goalward study` calls it."""
+    from goalward.studies.batches import train_cells
+    from goalward.studies.directory import StudyDirectory
+
+    train_cells(StudyDirectory(options.directory), options.folders)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -298,7 +309,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--algos", nargs="+", default=[], help="only these algorithms of it")
     sub.add_argument("--out", type=_path, help="its directory (default: studies/NAME)")
     sub.add_argument("--on", choices=["local", "slurm"], default="local", help="here, or as jobs of Slurm")
-    sub.add_argument("--jobs", type=int, help="how many jobs share it (default: one for each cell that is left)")
+    sub.add_argument(
+        "--jobs", type=int, help="how many jobs share it (default: one for each program that is left to run)"
+    )
+
+    sub = commands.add_parser("study-cells", description=study_cells.__doc__)  # not listed: no user's command
+    sub.set_defaults(run=study_cells)
+    sub.add_argument("directory", type=_path, metavar="STUDY", help="the study's directory")
+    sub.add_argument("folders", nargs="+", metavar="CELL", help="where the cells' runs lie within it")
 
     sub = command("report", report)
     sub.add_argument("dirs", nargs="+", type=_path, metavar="DIR", help="directories with runs below them")

@@ -8,8 +8,8 @@ from made_runs import write_run
 
 from goalward.errors import UserError
 from goalward.report.collect import collect, marl_eval_data, series_of
-from goalward.studies.conduct import StudyDirectory
 from goalward.studies.declare import load_study
+from goalward.studies.directory import StudyDirectory
 
 SURVEY = {
     "facings": [""],

@@ -25,8 +25,8 @@ from goalward.report.maps import Survey
 from goalward.run.config import Plan
 from goalward.run.directory import RunDirectory
 from goalward.stats.estimates import Floats
-from goalward.studies.conduct import StudyDirectory
 from goalward.studies.declare import Study
+from goalward.studies.directory import StudyDirectory, last_words
 
 T = TypeVar("T")
 
@@ -280,7 +280,7 @@ def _measures(members: list[RunRecord]) -> dict[str, Floats]:
 def _missing_cells(directory: StudyDirectory, study: Study) -> Iterator[MissingCell]:
     for cell in study.cells:
         if not directory.is_finished(cell):
-            reason = directory.last_words(cell) if directory.log(cell).is_file() else "not begun"
+            reason = last_words(directory.log(cell)) if directory.log(cell).is_file() else "not begun"
             yield MissingCell(study.name, str(cell), reason)
 
 

@@ -144,6 +144,11 @@ class RunDirectory:
                 return True
         return False
 
+    def newest_checkpoint(self) -> int | None:
+        """Returns the iteration of the newest checkpoint, None if there is none; nothing is read but names."""
+        names = [path.name for path in self.checkpoints.iterdir()] if self.checkpoints.is_dir() else []
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
     def append_records(self, records: list[dict[str, Any]]) -> None:
         """Adds lines to metrics.jsonl."""
         with _explained(self.metrics, "writable"), self.metrics.open("a", encoding="utf-8") as handle:

@@ -152,7 +152,11 @@ class Training:
         return together
 
     def _keep_records(self, up_to_iteration: int) -> None:
-        from_first(lambda: [member.directory.keep_records(up_to_iteration) for member in self.members])
+        def keep() -> None:
+            for member in self.members:
+                member.directory.keep_records(up_to_iteration)
+
+        from_first(keep)
 
     def _iterate(self, advance: Any, state: TrainingState) -> TrainingState:
         """Returns the state some iterations later, no further than the next evaluation."""

@@ -1,6 +1,7 @@
-"""Conducts a study: each cell is a run in a process of its own, so that none can take the others with it.
+"""Conducts a study: cells run in processes of their own, so that none can take the others with it.
 
-A cell is finished when its run has results. A run that was interrupted goes on from its checkpoint; one that failed is
+Cells that differ only in settings that can be traced train in one program; if that fails, they are tried one by one. A
+cell is finished when its run has results. A run that was interrupted goes on from its checkpoint; one that failed is
 listed, and tried again when the study is. A run that another process is writing is left to it and waited for at the
 end: several processes can work on one study, also on several machines that share its directory.
 """
@@ -13,8 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import tomllib
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +22,15 @@ from typing import Any
 import tomli_w
 
 from goalward.envs.tasks import TASKS
-from goalward.errors import UserError, brief
+from goalward.errors import UserError
 from goalward.run.directory import RunDirectory
 from goalward.run.interrupts import catch_interrupts
+from goalward.studies.batches import batches
 from goalward.studies.declare import Cell, Study
+from goalward.studies.directory import StudyDirectory, last_words
 from goalward.studies.progress import StudyTerminal
 
 _SECONDS_BETWEEN_LOOKS = 0.5
-_DRAFT = ".study.toml."  # what a declaration is called while it is written
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -61,74 +61,6 @@ class Outcome:
     failed: list[Failure] = field(default_factory=list)
 
 
-class StudyDirectory:
-    """The files of a study: its declaration, the run of each cell, and what each of them printed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.declaration = path / "study.toml"
-
-    @classmethod
-    def create(cls, path: Path, study: Study) -> StudyDirectory:
-        """Returns the directory of a study, new or as an earlier call left it; raises if something else is there."""
-        directory = cls(path)
-        text = tomli_w.dumps(study.to_tables())
-        try:
-            # Looked at before the declaration, which others who begin at the same time write before all else.
-            is_free = not path.exists() or (path.is_dir() and all(_is_draft(entry) for entry in path.iterdir()))
-            if directory.declaration.is_file():
-                if directory.declaration.read_bytes() != text.encode():
-                    raise UserError(
-                        f"'{path}' holds a study that is declared or scaled in another way; choose another --out."
-                    )
-                return directory
-            if not is_free:
-                raise UserError(f"Expected --out to name a new directory or one of this study; '{path}' is neither.")
-            path.mkdir(parents=True, exist_ok=True)
-            draft = path / f"{_DRAFT}{uuid.uuid4().hex}"
-            draft.write_text(text, encoding="utf-8")
-            try:
-                directory.declaration.hardlink_to(draft)  # of two studies that begin at once the first has it
-                draft.unlink()
-            except FileExistsError:
-                draft.unlink()
-                return cls.create(path, study)
-            except OSError:  # a file system without links
-                draft.replace(directory.declaration)
-        except OSError as error:
-            raise UserError(f"Expected '{path}' to be writable; {error.strerror or error}.") from error
-        return directory
-
-    def read(self) -> Study:
-        """Returns the study as it was declared when its directory was made."""
-        try:
-            return Study.from_tables(tomllib.loads(self.declaration.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError) as error:
-            raise UserError(f"Expected '{self.declaration}' to be as the study wrote it; {brief(error)}.") from error
-
-    def run(self, cell: Cell) -> RunDirectory:
-        """Returns where a cell's run lies."""
-        return RunDirectory(self.path / cell.folder)
-
-    def log(self, cell: Cell) -> Path:
-        """Returns the file that holds what a cell's run printed."""
-        return self.path / "logs" / f"{cell.folder}.txt"
-
-    def is_finished(self, cell: Cell) -> bool:
-        """Returns whether a cell's run has come to its end."""
-        return self.run(cell).results.is_file()
-
-    def last_words(self, cell: Cell) -> str:
-        """Returns the last line that a cell's run printed."""
-        text = self.log(cell).read_text(encoding="utf-8", errors="replace")
-        lines = ["".join(c for c in line if c.isprintable()) for line in text.split("\n")]
-        return next((line.removeprefix("goalward: ") for line in reversed(lines) if line.strip()), "it said nothing")
-
-
-def _is_draft(path: Path) -> bool:
-    return path.name.startswith(_DRAFT)
-
-
 def require_packages(study: Study) -> None:
     """Raises if a suite that a cell plays is not installed."""
     tasks = [TASKS[cell.task] for cell in study.cells if cell.task in TASKS]
@@ -149,17 +81,20 @@ def conduct(study: Study, directory: StudyDirectory, cells: Sequence[Cell], term
         waiting, is_told = list(cells), False
         while waiting:
             held = []
-            for cell in waiting:
-                status = _attempt(study, directory, cell, terminal, interrupted)
-                if interrupted.is_set():
-                    raise StudyInterrupted
-                if status is Status.HELD:
-                    held.append(cell)
-                elif status is Status.FINISHED:
-                    outcome.finished.append(cell)
-                else:
-                    outcome.failed.append(Failure(cell, directory.last_words(cell)))
-            if held == waiting:
+            for batch in batches(study, directory, waiting):
+                if len(batch) > 1:
+                    _attempt_together(study, directory, batch, terminal, interrupted)
+                for cell in batch:
+                    status = _attempt(study, directory, cell, terminal, interrupted)
+                    if interrupted.is_set():
+                        raise StudyInterrupted
+                    if status is Status.HELD:
+                        held.append(cell)
+                    elif status is Status.FINISHED:
+                        outcome.finished.append(cell)
+                    else:
+                        outcome.failed.append(Failure(cell, last_words(directory.log(cell))))
+            if len(held) == len(waiting):
                 if not is_told:
                     terminal.say(f"Waiting for cells that other processes run: {', '.join(map(str, held))}")
                 is_told = True
@@ -177,21 +112,8 @@ def _attempt(
         return Status.FINISHED
     if run.is_held():
         return Status.HELD
-    log = directory.log(cell)
-    log.parent.mkdir(parents=True, exist_ok=True)
     terminal.began(str(cell))
-    with log.open("ab") as output:
-        # A session of its own: Ctrl-C reaches this process alone, which passes it on once, and the run saves itself.
-        process = subprocess.Popen(
-            command(study, cell, run), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            _follow(process, run, terminal, interrupted)
-        except BaseException:
-            process.kill()
-            raise
-        if process.returncode < 0:  # it had no last words of its own
-            output.write(f"The run was ended by {signal.Signals(-process.returncode).name}.\n".encode())
+    _run(command(study, cell, run), directory.log(cell), [run], terminal, interrupted)
     status = Status.FINISHED
     if not directory.is_finished(cell):
         # Of two processes that begin a cell at once one is turned away.
@@ -201,10 +123,68 @@ def _attempt(
     return status
 
 
-def _follow(
-    process: subprocess.Popen[bytes], run: RunDirectory, terminal: StudyTerminal, interrupted: threading.Event
+def _attempt_together(
+    study: Study,
+    directory: StudyDirectory,
+    cells: Sequence[Cell],
+    terminal: StudyTerminal,
+    interrupted: threading.Event,
 ) -> None:
-    """Returns when a process has ended; shows how far its run is, and passes an interruption on."""
+    """Trains cells in one program; what it does not bring to an end is left to be tried cell by cell."""
+    log = directory.log_together(cells)
+    together = f"{len(cells)} cells train in one program: {', '.join(map(str, cells))}"
+    terminal.say(together)
+    for cell in cells:
+        _add_line(directory.log(cell), f"{together}. What it prints is in {log}")
+    terminal.began(f"{len(cells)} cells of {cells[0].task} with {cells[0].algo}")
+    _run(command_together(directory, cells), log, [directory.run(cell) for cell in cells], terminal, interrupted)
+    left = [cell for cell in cells if not directory.is_finished(cell)]
+    for cell in cells:
+        if cell not in left or interrupted.is_set():
+            how = "stopped" if cell in left else Status.FINISHED.value
+            terminal.ended(str(cell), how, study.plan(cell).total_steps)
+    if interrupted.is_set():
+        raise StudyInterrupted
+    if left:
+        terminal.say(f"{len(left)} of them are tried one by one. The program said: {last_words(log)}")
+
+
+def _run(
+    arguments: Sequence[str],
+    log: Path,
+    runs: Sequence[RunDirectory],
+    terminal: StudyTerminal,
+    interrupted: threading.Event,
+) -> None:
+    """Returns when the process that trains some runs has ended; what it prints is added to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        # A session of its own: Ctrl-C reaches this process alone, which passes it on once, and the run saves itself.
+        process = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            _follow(process, runs, terminal, interrupted)
+        except BaseException:
+            process.kill()
+            raise
+        if process.returncode < 0:  # it had no last words of its own
+            output.write(f"The run was ended by {signal.Signals(-process.returncode).name}.\n".encode())
+
+
+def _add_line(log: Path, text: str) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as output:
+        output.write(f"{text}\n")
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    runs: Sequence[RunDirectory],
+    terminal: StudyTerminal,
+    interrupted: threading.Event,
+) -> None:
+    """Returns when a process has ended; shows how far its runs are, and passes an interruption on."""
     is_told = False
     while True:
         try:
@@ -214,9 +194,15 @@ def _follow(
                 process.send_signal(signal.SIGINT)
                 is_told = True
             with contextlib.suppress(UserError):  # the run's own to complain of
-                terminal.moved(max((record["step"] for record in run.read_records()), default=0))
+                terminal.moved(sum(max((record["step"] for record in run.read_records()), default=0) for run in runs))
         else:
             return
+
+
+def command_together(directory: StudyDirectory, cells: Sequence[Cell]) -> list[str]:
+    """Returns the command line that trains cells in one program, or goes on with their runs."""
+    folders = [str(cell.folder) for cell in cells]
+    return [sys.executable, "-m", "goalward.cli", "study-cells", str(directory.path), *folders]
 
 
 def command(study: Study, cell: Cell, run: RunDirectory) -> list[str]:

@@ -91,9 +91,13 @@ class Protocol:
     seeds: Count = 10
     steps: Count = 80_000_000
     preset: str | None = None  # None: each task's own
+    together: bool = True  # train cells in one program that differ in traced settings alone
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+_PROTOCOL = [part.name for part in dataclasses.fields(Protocol)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +110,7 @@ class Study:
     seeds: int
     steps: int
     preset: str | None = None
+    together: bool = True  # see `Protocol`
     settings: Mapping[str, Any] = field(default_factory=dict)  # of every cell
     scale: float = 1.0  # the share of the declared steps and seeds that is run
 
@@ -135,20 +140,23 @@ class Study:
         settings = {**self.settings, **cell.settings}
         arguments: dict[str, Any] = {"task": cell.task, "algo": cell.algo, "preset": self.preset, "settings": settings}
         one_iteration = make_plan(**arguments).algo.steps_per_iteration()
-        return make_plan(**arguments, run={"seeds": self.seeds, "steps": max(self.steps, one_iteration)})
+        size = {"seeds": self.seeds, "steps": max(self.steps, one_iteration)}
+        return make_plan(**arguments, run={**size, "goal": cell.goal, "reward": cell.reward})
 
     def to_tables(self) -> dict[str, Any]:
         """Returns the study as tables that a TOML file can hold, every cell for itself."""
         own = {"name": self.name, "title": self.title, "scale": self.scale, "seeds": self.seeds, "steps": self.steps}
         if self.preset is not None:
             own["preset"] = self.preset
+        if not self.together:
+            own["together"] = False
         cells = [{k: v for k, v in dataclasses.asdict(cell).items() if v} for cell in self.cells]
         return {**own, "settings": dict(self.settings), "cells": cells}
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Study:
         """Returns the study that `to_tables` wrote down; raises `TypeError` or `KeyError` if it is none."""
-        protocol = Protocol(**{key: tables[key] for key in ("seeds", "steps", "preset") if key in tables})
+        protocol = Protocol(**{key: tables[key] for key in _PROTOCOL if key in tables})
         cells = tuple(Cell(**cell) for cell in tables["cells"])
         for cell in cells:
             parts = [
@@ -191,7 +199,7 @@ def load_study(name_or_file: str) -> Study:
 def parse_study(name: str, tables: Mapping[str, Any]) -> Study:
     """Returns the study that a file declares; raises if it is not one, or if a cell of it could not be run."""
     where = f"the study {name}"
-    known = ["title", "seeds", "steps", "preset", "settings", "groups"]
+    known = ["title", *_PROTOCOL, "settings", "groups"]
     for key in tables:
         if key not in known:
             raise unknown_name(f"key in {where}:", key, known)
@@ -199,7 +207,7 @@ def parse_study(name: str, tables: Mapping[str, Any]) -> Study:
     if not isinstance(groups, list) or not groups:
         raise UserError(f"Expected {where} to have tables [[groups]] with tasks and algos; found none.")
     cells = tuple(cell for group in groups for cell in _parse_group(where, group).cells())
-    values = {key: tables[key] for key in ("seeds", "steps", "preset") if key in tables}
+    values = {key: tables[key] for key in _PROTOCOL if key in tables}
     protocol = Protocol(**coerce_fields(Protocol, values, where))
     study = Study(
         name=name,

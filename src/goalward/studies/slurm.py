@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 
 from goalward.errors import UserError
-from goalward.studies.conduct import StudyDirectory
 from goalward.studies.declare import Study
+from goalward.studies.directory import StudyDirectory
 
 
 def submit(study: Study, directory: StudyDirectory, arguments: Sequence[str], num_jobs: int) -> list[str]:

@@ -8,8 +8,9 @@ import pytest
 from goalward.cli import _parser
 from goalward.run.config import make_plan, parse_setting
 from goalward.run.directory import RunDirectory
-from goalward.studies.conduct import StudyDirectory, command
+from goalward.studies.conduct import command
 from goalward.studies.declare import load_study, parse_study
+from goalward.studies.directory import StudyDirectory
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def small():
         ("connector-scaling", 12),
         ("navix-sparse-reward", 8),
         ("critic-loss", 15),
+        ("sensitivity", 39),
     ],
 )
 def test_the_studies_of_the_paper_have_its_cells_and_its_protocol(name, num_cells):
@@ -68,7 +69,7 @@ def test_the_studies_of_the_paper_have_its_cells_and_its_protocol(name, num_cell
 
 
 def test_no_study_is_untested():
-    assert len(study_names()) == 6
+    assert len(study_names()) == 7
 
 
 def test_a_variants_settings_go_before_those_of_its_group(small):
