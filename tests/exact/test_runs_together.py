@@ -103,6 +103,21 @@ def test_runs_that_were_stopped_go_on_together_as_if_they_had_not_been(together,
         assert run.final == whole.final
 
 
+def test_several_devices_share_the_seeds_of_all_runs(together, tmp_path):
+    """Two devices, of which one has the first run and half of the second; stopped and gone on with there."""
+    runs = train_together(wanted(tmp_path), devices=2)
+    for run, expected in zip(runs, together.values(), strict=True):
+        assert all(len(leaf.devices()) == 1 for leaf in jax.tree.leaves(run.policies[0].params))
+        _close([p.params for p in run.policies], [p.params for p in expected.policies])
+        shutil.rmtree(run.path / "checkpoints" / "5")
+        (run.path / "results.json").unlink()
+    resumed = train_together(wanted(tmp_path), devices=2)
+
+    for run, whole in zip(resumed, runs, strict=True):
+        assert run.final == whole.final
+        same_bits([p.params for p in run.policies], [p.params for p in whole.policies])
+
+
 def test_runs_that_have_not_come_equally_far_are_refused(together, tmp_path):
     for name in ("plain", "bold"):
         shutil.copytree(together[name].path, tmp_path / name)
