@@ -8,6 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 
+# Parts of the names of kernels, by what they do; those of XLA's own fusions do not say more.
+KINDS = {
+    "products": ("gemm", "nvjet", "cutlass"),
+    "norm and activation": ("_forward_kernel", "_backward_kernel"),
+    "copies": ("memcpy", "memset"),
+}
+
 
 class Kernel(NamedTuple):
     """One run of a kernel, in nanoseconds."""
@@ -29,19 +36,29 @@ def busiest_kernels(folder: Path, most: int = 15) -> dict[str, Any]:
         raise SystemExit(f"Expected a trace of the profiler below {folder}; found none.")
     kernels = on_gpu_streams(jax.profiler.ProfileData.from_file(str(traces[-1])))
     if not kernels:
-        return {"seconds": 0.0, "idle_share": None, "top": []}
+        return {"seconds": 0.0, "idle_share": None, "count": 0, "kinds": {}, "top": []}
     whole = max(kernel.end for kernel in kernels) - min(kernel.start for kernel in kernels)
     times, counts = Counter[str](), Counter(kernel.name for kernel in kernels)
     for kernel in kernels:
         times[kernel.name] += kernel.end - kernel.start  # type: ignore[assignment]
+    kinds = Counter[str]()
+    for name, time in times.items():
+        kinds[kind_of(name)] += time / whole  # type: ignore[assignment]
     return {
         "seconds": whole / 1e9,
         "idle_share": 1.0 - covered(kernels) / whole,
+        "count": len(kernels),
+        "kinds": dict(kinds),
         "top": [
             {"name": name, "count": counts[name], "seconds": time / 1e9, "share": time / whole}
             for name, time in times.most_common(most)
         ],
     }
+
+
+def kind_of(name: str) -> str:
+    """Returns what a kernel does, as far as its name says."""
+    return next((kind for kind, parts in KINDS.items() if any(part in name.lower() for part in parts)), "all else")
 
 
 def on_gpu_streams(trace: Any) -> list[Kernel]:

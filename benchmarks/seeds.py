@@ -2,7 +2,8 @@
 
     python benchmarks/seeds.py [TASK] [--seeds 8]
 
-Times training iterations of one seed and of several in turn, in one process, and prints the ratio.
+Times training iterations of one seed and of several in turn, in one process, and prints the ratio. Seeds are laid over
+the devices as in a run: over the cores of a CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import jax.numpy as jnp
 import goalward as gw
 from goalward.envs.tasks import DEFAULT_TASK
 from goalward.run.config import make_plan
+from goalward.run.devices import make_mesh
 from goalward.run.directory import versions
+from goalward.run.prepare import prepare
 from goalward.run.program import Program
 
 
@@ -26,7 +29,8 @@ def seconds_per_iteration(task: str, num_seeds: int, repeats: int = 5, iteration
     """Returns the best of several timings, without compilation."""
     plan = make_plan(task=task)
     env = gw.make(task, **plan.run.env)
-    program = Program(env, plan.algo.bind(env, plan.num_iterations), range(num_seeds))
+    learner = plan.algo.bind(env, plan.num_iterations)
+    program = Program(env, learner, range(num_seeds), make_mesh(num_seeds, learner.num_envs))
     states, _ = jax.block_until_ready(program.advance(program.init(), jnp.int32(1)))
     timings = []
     for _ in range(repeats):
@@ -43,6 +47,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path("results/seeds.json"))
     options = parser.parse_args()
+    prepare()
     one = seconds_per_iteration(options.task, 1)
     many = seconds_per_iteration(options.task, options.seeds)
     steps = make_plan(task=options.task).algo.steps_per_iteration()

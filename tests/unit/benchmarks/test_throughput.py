@@ -142,6 +142,22 @@ def test_kernels_are_summed_by_name_and_gaps_between_them_found(trace):
     assert found["idle_share"] == pytest.approx(0.2)  # from 150 to 170
     assert [(k["name"], k["count"]) for k in found["top"]] == [("gemm", 2), ("copy", 1)]
     assert [k["share"] for k in found["top"]] == pytest.approx([0.6, 0.2])
+    assert found["kinds"] == pytest.approx({"products": 0.6, "all else": 0.3})
+    assert found["count"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("nvjet_sm90_tst_128x128", "products"),
+        ("gemm_fusion_dot_29", "products"),
+        ("_backward_kernel__1", "norm and activation"),
+        ("MemcpyD2D", "copies"),
+        ("loop_add_fusion", "all else"),
+    ],
+)
+def test_kernels_are_told_apart_by_their_names(name, kind):
+    assert kernels.kind_of(name) == kind
 
 
 def test_kernels_ask_for_a_trace(tmp_path):
