@@ -153,7 +153,7 @@ class OnPolicyLearner(Generic[ConfigT]):
         num_chunks = self.num_batches
         if jax.default_backend() == "gpu":  # which needs more at once to be busy
             inputs = self.steps_per_iteration * self.env.spec.num_agents * num_inputs
-            num_chunks = _next_divisor(self.steps_per_iteration, math.ceil(inputs / _INPUTS_AT_ONCE))
+            num_chunks = next_divisor(self.steps_per_iteration, math.ceil(inputs / _INPUTS_AT_ONCE))
         chunks = jax.tree.map(lambda x: x.reshape(num_chunks, -1, *x.shape[1:]), rows)
         results = jax.lax.map(lambda chunk: function(*chunk), (chunks, jax.random.split(key, num_chunks)))
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), results)
@@ -213,7 +213,7 @@ class OnPolicyLearner(Generic[ConfigT]):
         return random_order(key, self.steps_per_iteration).reshape(self.num_batches, -1)
 
 
-def _next_divisor(number: int, least: int) -> int:
+def next_divisor(number: int, least: int) -> int:
     """Returns the smallest divisor of a number that is not below `least`, or the number itself."""
     return next((d for d in range(max(1, least), number) if number % d == 0), number)
 

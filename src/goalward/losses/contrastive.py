@@ -63,7 +63,7 @@ ENERGIES: dict[str, Energy] = {
 class ContrastiveStats(NamedTuple):
     """Numbers that show the state of a contrastive critic, each a mean over anchors."""
 
-    accuracy: jax.Array  # share of rows whose largest logit is the positive
+    accuracy: jax.Array  # share of rows whose largest logit is the positive, ties shared
     positive: jax.Array  # energy of the positive pairs
     logsumexp: jax.Array  # log sum over goals of exp energy
 
@@ -125,9 +125,12 @@ def contrastive_loss(
     allowed = diagonal | (distinct & anchors[:, None] & anchors[None, :])
     lse = _row_logsumexp(logits, allowed)
     per_row = LOSSES[loss](logits, allowed) + logsumexp_coef * jnp.square(lse)
-    best = jnp.max(jnp.where(allowed, logits, _EXCLUDED), axis=-1)
+    candidates = jnp.where(allowed, logits, _EXCLUDED)
+    best = jnp.max(candidates, axis=-1)
+    # Of equal logits each is the largest with the same chance. Not by argmax, which is slow on a GPU.
+    num_best = jnp.sum(candidates == jnp.broadcast_to(best[:, None], candidates.shape), axis=-1, dtype=jnp.float32)
     stats = ContrastiveStats(
-        accuracy=masked_mean(jnp.diagonal(logits) >= best, anchors),
+        accuracy=masked_mean(jnp.where(jnp.diagonal(logits) >= best, 1.0 / num_best, 0.0), anchors),
         positive=masked_mean(jnp.diagonal(logits), anchors),
         logsumexp=masked_mean(lse, anchors),
     )

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import goalward as gw
-from goalward.algos.on_policy import random_order
+from goalward.algos.on_policy import next_divisor, random_order
 
 
 def test_minibatches_hold_every_row_once_and_each_is_anywhere_with_the_same_probability():
@@ -38,3 +38,18 @@ def test_a_random_order_is_one_on_both_sides_of_the_largest_count_that_shares_a_
     # And each part holds numbers from everywhere.
     for part in np.array_split(order, 16):
         assert stats.kstest(part / count, "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("number", "least", "expected"), [(12, 0, 1), (12, 5, 6), (12, 7, 12), (65_536, 24, 32), (7, 2, 7)]
+)
+def test_the_pieces_of_a_rollout_are_equal_and_not_too_large(number, least, expected):
+    assert next_divisor(number, least) == expected
+
+
+def test_what_is_computed_in_pieces_is_what_is_computed_at_once():
+    learner = gw.PPO(num_envs=4, rollout_length=3, batch_size=4, hidden_sizes=(16,)).bind(gw.make("toy/rooms"), 10)
+    rows = np.arange(24.0, dtype=np.float32).reshape(12, 2)
+    in_pieces = learner.in_chunks(lambda x, key: (2 * x, x.sum(-1)), rows, jax.random.key(0))
+    np.testing.assert_array_equal(in_pieces[0], 2 * rows)
+    np.testing.assert_array_equal(in_pieces[1], rows.sum(-1))

@@ -163,6 +163,14 @@ def test_loss_of_two_rows_worked_out_by_hand(loss, expected):
     assert stats.accuracy == 0.5
 
 
+def test_a_critic_that_tells_nothing_apart_is_as_accurate_as_chance():
+    everything = jnp.ones((8, 8), bool)
+    _, stats = contrastive_loss(
+        jnp.zeros((8, 8)), loss="forward", anchors=jnp.ones(8, bool), distinct=everything, logsumexp_coef=0.0
+    )
+    np.testing.assert_allclose(stats.accuracy, 1 / 8, rtol=1e-6)
+
+
 def test_penalty_adds_the_mean_square_of_the_logsumexp():
     plain, _ = two_by_two("forward")
     penalised, _ = two_by_two("forward", coef=0.1)
