@@ -202,11 +202,13 @@ def check(options: argparse.Namespace) -> None:
 
 def study(options: argparse.Namespace) -> None:
     """Runs a declared matrix of runs; finished cells are skipped, interrupted ones gone on with."""
+    from goalward.run.prepare import check_variables
     from goalward.studies.conduct import StudyInterrupted, conduct, require_packages
     from goalward.studies.declare import load_study
     from goalward.studies.directory import StudyDirectory
     from goalward.studies.progress import StudyTerminal
 
+    check_variables()  # once here, and not by every run
     whole = load_study(options.study).scaled(options.scale)
     part = whole.only(options.tasks, options.algos)
     require_packages(part)

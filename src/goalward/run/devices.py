@@ -25,7 +25,7 @@ def asked_devices(devices: int | None) -> int | None:
     name = "devices"
     if asked is None and os.environ.get(DEVICES_VARIABLE):
         name, text = DEVICES_VARIABLE, os.environ[DEVICES_VARIABLE]
-        asked = int(text) if text.isdecimal() else text
+        asked = int(text) if text.isdecimal() and len(text) < 10 else text
     if asked is None or (type(asked) is int and asked >= 1):
         return asked
     raise UserError(f"{name} must be a whole number of at least 1; found {asked!r}.")

@@ -11,11 +11,12 @@ import os
 import platform
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 
@@ -25,6 +26,7 @@ from goalward.run.config import Plan
 
 # What every line of metrics.jsonl holds, besides the metrics of training and the task's own.
 _RECORD_FIELDS = ("evaluation", "iteration", "step", "elapsed", "seed", "win_rate", "return", "length")
+_LOCK_ATTEMPTS = 10
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 _SUITES = ("navix", "brax", "mujoco", "mujoco-mjx", "jaxmarl", "jumanji")
 
@@ -125,12 +127,8 @@ class RunDirectory:
         with _explained(self._lock, "writable"):
             handle = self._lock.open("w")
         with handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise UserError(
-                    f"Another process is writing '{self.path}'; wait for it or choose another --out."
-                ) from error
+            if not any(_try_lock(handle) for _ in range(_LOCK_ATTEMPTS)):
+                raise UserError(f"Another process is writing '{self.path}'; wait for it or choose another --out.")
             yield
 
     def is_held(self) -> bool:
@@ -139,7 +137,7 @@ class RunDirectory:
             return False
         with _explained(self._lock, "readable"), self._lock.open("r") as handle:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
             except OSError:
                 return True
         return False
@@ -179,6 +177,16 @@ class RunDirectory:
         """Drops what was recorded after a checkpoint that the run goes back to."""
         kept = [r for r in self.read_records() if r["iteration"] <= up_to_iteration]
         write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+
+
+def _try_lock(handle: IO[str]) -> bool:
+    """Returns whether this process holds the file now; waits a little if not, since a mere look also holds it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        time.sleep(0.05)
+        return False
+    return True
 
 
 def versions() -> dict[str, Any]:

@@ -139,7 +139,8 @@ class Training:
             self._keep_records(up_to_iteration=-1)
             return first_state(self.program)
         shapes = jax.eval_shape(lambda: first_state(self.program_of_one))
-        place = self.program.place if len(self.members) == 1 else None
+        # Those of several runs stay with the host until they are one: no single device need hold them all.
+        place = self.program.place if len(self.members) == 1 else _as_they_are
         restored = [member.restore(iteration, shapes, place) for member in self.members]
         self.progress = joined_progress([progress for _, progress in restored])
         self.evaluated = {done for done in self.evaluations if done <= iteration}
@@ -288,3 +289,7 @@ class Training:
     def _interrupted(self, what: str) -> Interrupted:
         commands = "; ".join(member.resume_command for member in self.members)
         return Interrupted(f"Stopped after iteration {self.progress.iteration}; {what}. Go on with: {commands}")
+
+
+def _as_they_are(tree: Any) -> Any:
+    return tree

@@ -22,20 +22,27 @@ _MIN_COMPILE_SECONDS = 0.3  # what takes less is compiled again
 
 def prepare(devices: int | None = None) -> None:
     """Sets up JAX; `devices` as for `train`."""
+    check_variables()
     _keep_compiled_programs()
     _divide_cpu(asked_devices(devices))
 
 
-def _keep_compiled_programs() -> None:
-    """Lets JAX keep compiled programs on disk; a directory that cannot be written costs time, not the run."""
+def check_variables() -> None:
+    """Raises if a variable of the environment has a value that it cannot have."""
+    asked_devices(None)
     wish = os.environ.get(CACHE_VARIABLE, "")
     if wish not in ("", "off"):
         raise UserError(
             f"{CACHE_VARIABLE} must be off or not set; found '{wish}'. JAX_COMPILATION_CACHE_DIR names a directory."
         )
-    if wish == "off" or _chosen.jax_compilation_cache_dir is not None:
-        return
+
+
+def _keep_compiled_programs() -> None:
+    """Lets JAX keep compiled programs on disk; a directory that cannot be written costs time, not the run."""
     path = cache_directory()
+    is_unwanted = os.environ.get(CACHE_VARIABLE) == "off" or _chosen.jax_compilation_cache_dir is not None
+    if is_unwanted or not path.is_absolute():  # without a home there is no place for it
+        return
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -8,6 +8,8 @@ process, which is then the first, the functions of this module do what they say 
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,9 +17,13 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from goalward import __version__
 from goalward.errors import GoalwardError, UserError, brief
 
 T = TypeVar("T")
+_MOST_PROCESSES, _MOST_PORTS = 10_000, 65_535
+_MOST_DIGITS = 9  # of a number that is read; more are too large whatever they say
+_SECONDS_TO_MEET = 280  # until the first process must listen; JAX itself aborts after 300
 
 
 class Place(NamedTuple):
@@ -43,11 +49,13 @@ def parse_place(text: str) -> Place | None:
             "Expected join to be HOST:PORT,K,N, where the first process listens and this one is number K, counted "
             f"from 0, of N, or auto to ask the cluster; found {text!r}."
         )
-    number, num_processes = map(int, numbers)
-    if number >= num_processes:
+    number, num_processes = (int(n[:_MOST_DIGITS]) for n in numbers)
+    if not 1 <= num_processes <= _MOST_PROCESSES or number >= num_processes:
         raise UserError(
-            f"Expected join to number {num_processes} processes from 0 to {num_processes - 1}; found number {number}."
+            f"Expected join to have N from 1 to {_MOST_PROCESSES} and K from 0 to N - 1; found {', '.join(numbers)}."
         )
+    if not 1 <= int(port[:_MOST_DIGITS]) <= _MOST_PORTS:
+        raise UserError(f"Expected join to name a port from 1 to {_MOST_PORTS}; found {port}.")
     return Place(address, number, num_processes)
 
 
@@ -60,9 +68,37 @@ def join(text: str | None) -> None:
         if place is None:
             jax.distributed.initialize()
         else:
+            _require_meeting_point(place)
             jax.distributed.initialize(place.address, place.num_processes, place.number)
-    except (RuntimeError, ValueError) as error:  # no cluster, no answer, or JAX has started already
-        raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.") from error
+    except (RuntimeError, ValueError) as error:  # no cluster, or JAX has started already
+        hint = " Where JAX finds no cluster, name the processes: HOST:PORT,K,N." if place is None else ""
+        raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.{hint}") from error
+
+
+def _require_meeting_point(place: Place) -> None:
+    """Raises where JAX would end the process without a word: a port in use, or nobody who listens at the address."""
+    host, _, port = place.address.rpartition(":")
+    if place.number == 0:
+        try:
+            with socket.create_server(("", int(port))):
+                return
+        except OSError as error:
+            raise UserError(
+                f"Expected port {port} to be free for the processes to meet at; {error.strerror}. Choose another."
+            ) from error
+    deadline = time.monotonic() + _SECONDS_TO_MEET
+    while True:
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
+                return
+        except socket.gaierror as error:
+            raise UserError(f"Expected join to name the first process's host; '{host}': {error.strerror}.") from error
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"Expected the first process to listen at {place.address}; found nobody in {_SECONDS_TO_MEET} s."
+                ) from error
+            time.sleep(0.2)
 
 
 def count() -> int:
@@ -76,7 +112,8 @@ def is_first() -> bool:
 
 
 def require_same(what: str) -> None:
-    """Raises in all processes if they were not given the same."""
+    """Raises in all processes if they were not given the same, or are not of the same versions."""
+    what += f"{__version__} {jax.__version__}"
     if count() > 1 and from_all(from_first(lambda: what) != what).any():
         raise UserError("Expected all processes of a run to be given the same command; found differences.")
 

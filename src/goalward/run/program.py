@@ -112,8 +112,8 @@ class Program:
         return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, split, lambda rows: x[rows]), tree)
 
     def spread(self, tree: Any) -> Any:
-        """Returns arrays [R, ...] of one device on all of them, random keys included."""
-        return tree if self._split is None else jax.device_put(tree, self._split)
+        """Returns arrays [R, ...], of the host or of one device, on all of the program's; random keys included."""
+        return jax.device_put(tree, self._split)
 
     def _advance(self, states: Any, num_iterations: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         """Returns the states after up to 64 iterations and the metrics of each, [64, R], valid up to their number.

@@ -46,8 +46,12 @@ def first_state(program: Program) -> TrainingState:
 
 
 def joined_states(states: Sequence[TrainingState]) -> TrainingState:
-    """Returns the rows of several states as those of one."""
-    together: TrainingState = jax.tree.map(lambda *x: jnp.concatenate(x), *states)
+    """Returns the rows of several states as those of one, of the host where they are its arrays."""
+
+    def joined(*parts: Any) -> Any:
+        return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else jnp.concatenate(parts)
+
+    together: TrainingState = jax.tree.map(joined, *states)
     return together
 
 

@@ -19,7 +19,7 @@ from goalward.envs.registry import make
 from goalward.envs.tasks import DEFAULT_TASK
 from goalward.errors import UserError
 from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
-from goalward.run.devices import make_mesh, seeds_in_memory
+from goalward.run.devices import asked_devices, make_mesh, seeds_in_memory
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
 from goalward.run.member import Member, Run
@@ -73,7 +73,6 @@ def train(
     if not isinstance(out, str | os.PathLike | None):
         raise UserError(f"Expected out to be the path of a directory; found {out!r}.")
     prepare(devices)
-    join_processes(join)
     plan = make_plan(
         task=task if isinstance(task, str) else PYTHON_OBJECT,
         algo=algo,
@@ -81,11 +80,12 @@ def train(
         run={"seeds": seeds, "first_seed": first_seed, "steps": steps},
         settings=settings,
     )
+    join_processes(join)  # after all mistakes that need nobody else to be noticed
     goal, reward = _part(plan, "goal", goal), _part(plan, "reward", reward)
     env = _environment(plan, task, goal, reward)
     plan = plan.for_env(env, goal, reward)
     learner = plan.algo.bind(env, plan.num_iterations)
-    require_same(f"{plan.to_toml()}{out}{devices}")
+    require_same(f"{plan.to_toml()}{out}{asked_devices(devices)}")
     mesh = _mesh(plan, learner, devices)
     directory = _new_directory(out, plan, env)
     return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
@@ -231,7 +231,7 @@ def resume(
     directory = RunDirectory(Path(path))
     env = environment_of(plan, env)
     learner = settings_of(plan, algo).bind(env, plan.num_iterations)
-    require_same(f"{path}{devices}")
+    require_same(f"{path}{asked_devices(devices)}")
     mesh = _mesh(plan, learner, devices)
     return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 

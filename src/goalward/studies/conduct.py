@@ -139,6 +139,8 @@ def _attempt_together(
     terminal.began(f"{len(cells)} cells of {cells[0].task} with {cells[0].algo}")
     _run(command_together(directory, cells), log, [directory.run(cell) for cell in cells], terminal, interrupted)
     left = [cell for cell in cells if not directory.is_finished(cell)]
+    for cell in left:
+        _add_line(directory.log(cell), last_words(log))
     for cell in cells:
         if cell not in left or interrupted.is_set():
             how = "stopped" if cell in left else Status.FINISHED.value

@@ -10,7 +10,7 @@ from goalward.nets.norm import EPSILON, fits_kernels, fused, plain
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-ROWS, WIDTH = 32, 64  # two programs of a kernel
+ROWS, WIDTH = 32, 64  # several programs of a kernel
 
 
 def arrays(dtype=jnp.float32, batch=()):

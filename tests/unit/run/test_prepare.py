@@ -87,6 +87,18 @@ def test_the_directory_follows_the_systems_convention(monkeypatch, variable, bas
     assert cache_directory() == Path(base, "goalward", "jax")
 
 
+def test_without_a_home_nothing_is_kept(monkeypatch):
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user that the system does not know
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        prepare()
+        assert jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
 def test_a_wish_that_is_not_understood_is_refused(monkeypatch):
     monkeypatch.setenv("GOALWARD_CACHE", "0")
     with pytest.raises(gw.UserError, match="GOALWARD_CACHE must be off or not set; found '0'"):

@@ -1,5 +1,7 @@
 """Where processes meet; what they do together is tested with two of them in tests/learning."""
 
+import socket
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,17 +36,53 @@ def test_what_is_no_place_is_refused(goalward, text):
     assert f"found {text!r}" in err
 
 
-def test_a_number_beyond_the_last_is_refused():
-    with pytest.raises(gw.UserError, match="to number 2 processes from 0 to 1; found number 2"):
-        parse_place("localhost:1234,2,2")
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("localhost:1234,2,2", "K from 0 to N - 1; found 2, 2"),
+        ("localhost:1234,0,0", "N from 1 to 10000 and K from 0 to N - 1; found 0, 0"),
+        (f"localhost:1234,0,{10**20}", f"N from 1 to 10000 and K from 0 to N - 1; found 0, {10**20}"),
+        ("localhost:99999,0,2", "a port from 1 to 65535; found 99999"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(text, sentence):
+    with pytest.raises(gw.UserError, match=sentence):
+        parse_place(text)
 
 
-def test_a_process_that_has_computed_already_cannot_join(goalward):
+@pytest.fixture
+def port():
+    """Returns a port that nobody listens at."""
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_a_process_that_has_computed_already_cannot_join(goalward, port):
     jax.block_until_ready(jnp.zeros(1))
-    code, _, err = goalward("train", "--preset", "quick", "--join", "localhost:1,0,2")
+    code, _, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},0,2")
 
     assert code == 2
-    assert "could not be joined by 'localhost:1,0,2'" in err
+    assert f"could not be joined by 'localhost:{port},0,2'" in err
+
+
+def test_a_port_that_is_taken_and_a_host_that_is_unknown_are_named(goalward):
+    with socket.create_server(("", 0)) as server:
+        number = server.getsockname()[1]
+        code, _, err = goalward("train", "--preset", "quick", "--join", f"localhost:{number},0,2")
+    assert code == 2
+    assert f"Expected port {number} to be free" in err
+
+    code, _, err = goalward("train", "--preset", "quick", "--join", "no.such.host.invalid:1234,1,2")
+    assert code == 2
+    assert "Expected join to name the first process's host; 'no.such.host.invalid'" in err
+
+
+def test_a_first_process_that_never_listens_is_missed(goalward, port, monkeypatch):
+    monkeypatch.setattr("goalward.run.processes._SECONDS_TO_MEET", 0.5)
+    code, _, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},1,2")
+
+    assert code == 2
+    assert f"Expected the first process to listen at localhost:{port}; found nobody" in err
 
 
 def test_alone_a_process_is_the_first_and_the_only_one():

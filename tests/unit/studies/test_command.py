@@ -34,6 +34,16 @@ def test_a_study_that_cannot_be_is_refused(goalward, tmp_path, monkeypatch, argu
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("name", "value"), [("GOALWARD_DEVICES", "two"), ("GOALWARD_CACHE", "maybe")])
+def test_a_variable_that_no_run_could_read_is_refused_before_any(goalward, tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    code, out, err = goalward("study", "paper", "--out", tmp_path / "study")
+
+    assert (code, out) == (2, "")
+    assert f"{name} must be" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_belongs_to_one_study(goalward, tmp_path):
     StudyDirectory.create(tmp_path / "study", load_study("paper").scaled(0.5))
     code, _, err = goalward("study", "paper", "--out", tmp_path / "study", "--tasks", "navix/fourrooms")
