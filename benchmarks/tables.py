@@ -200,44 +200,6 @@ def throughput(rows: list[Row]) -> str:
     return table(head, [line(row) for row in order])
 
 
-def kernels(rows: list[Row]) -> str:
-    """Returns what the profiles of `throughput.py` found, as shares of the time; kernels may run at once."""
-    kinds = ["products", "norm and activation", "copies", "all else"]
-    profiled = [row for row in rows if row.get("kernels", {}).get("kinds")]
-    order = sorted(profiled, key=lambda row: (row["task"], row["algo"], row["seeds"], row["precision"]))
-    return table(
-        ["task", "seeds", "precision", "mean kernel", *kinds, "none"],
-        [
-            [
-                f"`{row['task']}`",
-                str(row["seeds"]),
-                row["precision"],
-                f"{1e6 * row['kernels']['seconds'] / row['kernels']['count']:.1f} µs",
-                *(f"{row['kernels']['kinds'].get(kind, 0.0):.0%}" for kind in kinds),
-                f"{row['kernels']['idle_share']:.0%}",
-            ]
-            for row in order
-        ],
-    )
-
-
-def precisions(rows: list[Row]) -> str:
-    """Returns what `precision.py` found."""
-    return table(
-        ["task", "seeds", "steps per seed", "float32", "bfloat16", "difference"],
-        [
-            [
-                f"`{row['task']}`",
-                str(row["seeds"]),
-                f"{row['steps']:,}",
-                *(f"{statistics.mean(row[precision]['sampled']):.3f}" for precision in ("float32", "bfloat16")),
-                f"{row['difference']:+.3f}",
-            ]
-            for row in rows
-        ],
-    )
-
-
 def before(rows: list[Row]) -> str:
     """Returns what `before.py` found: medians of the speeds, and of the ratios within a repeat with their range."""
     return table(
@@ -265,7 +227,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers": lambda: peers(read("peers")["rows"]),
     "evaluation": lambda: evaluation(read("evaluation_share")["rows"]),
     "throughput": lambda: throughput(read_all("throughput")),
-    "kernels": lambda: kernels(read_all("throughput")),
     "before": lambda: before(read("before")["rows"]),
 }
 
