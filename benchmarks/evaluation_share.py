@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from timing import timings
 
 import goalward as gw
 from goalward.run.config import make_plan
@@ -33,7 +33,7 @@ def measure(task: str, num_seeds: int) -> dict[str, Any]:
     env = gw.make(task, **plan.run.env)
     program = Program(env, plan.algo.bind(env, STEPS // plan.algo.steps_per_iteration()), range(num_seeds))
     states = program.init()
-    evaluation = seconds(lambda: program.evaluate(states.params, 0, EPISODES))
+    evaluation = min(timings(lambda: program.evaluate(states.params, 0, EPISODES), repeats=3))
     states, _ = jax.block_until_ready(program.advance(states, jnp.int32(1)))
     began = time.perf_counter()
     jax.block_until_ready(program.advance(states, jnp.int32(4)))
@@ -46,17 +46,6 @@ def measure(task: str, num_seeds: int) -> dict[str, Any]:
         "seconds_between": round(between, 3),
         "share": round(evaluation / (evaluation + between), 3),
     }
-
-
-def seconds(function: Callable[[], Any], repeats: int = 3) -> float:
-    """Returns the best of several timings, after a call that compiles."""
-    jax.block_until_ready(function())
-    timings = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        jax.block_until_ready(function())
-        timings.append(time.perf_counter() - began)
-    return min(timings)
 
 
 def main() -> None:
