@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from timing import timings
+from timing import call_seconds
 
 import goalward as gw
 from goalward.run.config import make_plan
@@ -33,7 +33,7 @@ def measure(task: str, num_seeds: int) -> dict[str, Any]:
     env = gw.make(task, **plan.run.env)
     program = Program(env, plan.algo.bind(env, STEPS // plan.algo.steps_per_iteration()), range(num_seeds))
     states = program.init()
-    evaluation = min(timings(lambda: program.evaluate(states.params, 0, EPISODES), repeats=3))
+    evaluation = min(call_seconds(lambda: program.evaluate(states.params, 0, EPISODES), repeats=3))
     states, _ = jax.block_until_ready(program.advance(states, jnp.int32(1)))
     began = time.perf_counter()
     jax.block_until_ready(program.advance(states, jnp.int32(4)))

@@ -41,7 +41,7 @@ from floor import floor
 from jax.experimental.compilation_cache import compilation_cache
 from kernels import busiest_kernels
 from tables import throughput
-from timing import timings
+from timing import call_seconds
 
 import goalward as gw
 from goalward.algos.base import Learner
@@ -115,7 +115,7 @@ def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
         with jax.profiler.trace(folder):
             states, _ = jax.block_until_ready(advance(states, jnp.int32(ITERATIONS_IN_PROFILE)))
         result["kernels"] = busiest_kernels(folder)
-    (evaluations,) = timings(lambda: program.evaluate(states.params, 0, plan.run.eval_episodes), repeats=1)
+    (evaluations,) = call_seconds(lambda: program.evaluate(states.params, 0, plan.run.eval_episodes), repeats=1)
     result |= {"evaluation_seconds": evaluations, "evaluation_episodes": plan.run.eval_episodes}
     result |= {"phases": {}, "floor": {}, "fraction_of_floor": None}
     if isinstance(setup.learner, CPPOLearner) and isinstance(plan.algo, CPPO):
@@ -150,7 +150,7 @@ def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[st
 
     def seconds_of(phase: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
         run = jax.jit(jax.vmap(phase))
-        return statistics.median(timings(lambda: run(*arguments), repeats))
+        return statistics.median(call_seconds(lambda: run(*arguments), repeats))
 
     steps, pairs, adv = jax.jit(jax.vmap(inputs))(states, keys)
     epochs = learner.config.num_epochs

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 
-def timings(function: Callable[[], Any], repeats: int) -> list[float]:
+def call_seconds(function: Callable[[], Any], repeats: int) -> list[float]:
     """Returns the seconds of several calls, after one that compiles."""
     jax.block_until_ready(function())
     seconds = []
