@@ -31,6 +31,11 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"Unknown {what} '{name}'. {hint}")
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number of things in words: 1 seed, 2 seeds."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def plain_number(value: Any) -> Any:
     """Returns a scalar of NumPy or JAX as Python's own number, and anything else as it is."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value

@@ -138,7 +138,8 @@ class OnPolicyLearner(Generic[ConfigT]):
         """Returns the state after `step(state, minibatch, key)` on all rows, in random order, and mean metrics."""
         key, key_steps = jax.random.split(key)
         # Brought into order all at once: one large copy takes less than a small one for every step and array.
-        batches = jax.tree.map(lambda x: x[self.minibatches(key)], rows)
+        order = self.minibatches(key)
+        batches = jax.tree.map(lambda x: x[order], rows)
         keys = jax.random.split(key_steps, self.num_batches)
         state, metrics = jax.lax.scan(lambda state, drawn: step(state, *drawn), state, (batches, keys))
         return state, jax.tree.map(jnp.mean, metrics)

@@ -156,13 +156,12 @@ def apply_both(
     """
     first, second = modules
     if isinstance(first, MLP) and isinstance(second, MLP) and first == second and jax.default_backend() == "gpu":
-        return stacked((first, second), params, inputs)
+        return stacked(first, params, inputs)
     return apply(first, params[0], *inputs[0]), apply(second, params[1], *inputs[1])
 
 
-def stacked(modules: tuple[MLP, MLP], params: tuple[Any, Any], inputs: Any) -> tuple[jax.Array, jax.Array]:
-    """See `apply_both`; as a batch of two."""
-    module = modules[0]
+def stacked(module: MLP, params: tuple[Any, Any], inputs: Any) -> tuple[jax.Array, jax.Array]:
+    """Returns the outputs of one module for two sets of parameters and inputs; see `apply_both`."""
     rows = [jnp.concatenate(x, axis=-1).astype(module.dtype) for x in inputs]
     layers = [dict(in_compute_type(module, p)["params"]) for p in params]
     # Zeros make up for the difference in width: cheaper than to multiply apart and to copy both results into one array.

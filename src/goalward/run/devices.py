@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from goalward.errors import UserError, plain_number
+from goalward.errors import UserError, counted, plain_number
 from goalward.shards import ENVS, SEEDS
 
 DEVICES_VARIABLE = "GOALWARD_DEVICES"
@@ -84,7 +84,7 @@ def _check_count(count: int, possible: range) -> None:
 def layout(mesh: Mesh, num_seeds: int, num_envs: int) -> str:
     """Returns in words how the work is laid over the devices."""
     by_seeds, by_envs = mesh.shape[SEEDS], mesh.shape[ENVS]
-    each = "1 seed" if num_seeds == by_seeds else f"{num_seeds // by_seeds} seeds"
+    each = counted(num_seeds // by_seeds, "seed")
     words = f"{mesh.size} devices ({mesh.devices.flat[0].device_kind}), {each} on each"
     return words + (f"; the {num_envs} environments of a seed are split over {by_envs}." if by_envs > 1 else ".")
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from goalward.algos.settings import traced_fields
 from goalward.envs.tasks import TASKS
-from goalward.errors import GoalwardError, UserError
+from goalward.errors import GoalwardError, UserError, counted
 from goalward.run.devices import layout, num_sharing
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.member import Member, Run, per_row
@@ -104,7 +104,7 @@ class Training:
     def _announce(self) -> None:
         plan, run = self.plan, self.plan.run
         self.reporter.say(plan.to_toml())
-        seeds = "1 seed" if run.seeds == 1 else f"{run.seeds} seeds"
+        seeds = counted(run.seeds, "seed")
         runs = "" if len(self.members) == 1 else f"{len(self.members)} runs in one program, each of "
         self.reporter.say(
             f"{runs}{seeds} of {plan.task_name(self.env)} with {run.algo}: {plan.num_iterations:,} iterations x "

@@ -138,7 +138,7 @@ def test_two_networks_computed_as_a_batch_of_two_give_what_each_gives_alone(dtyp
     of_first, of_second = (inputs(2, 4, 3), inputs(2, 4, 5, seed=1)), (inputs(2, 4, 6, seed=2),)
     params = random_params(module, *of_first), random_params(module, *of_second)
     alone = apply(module, params[0], *of_first), apply(module, params[1], *of_second)
-    together = jax.jit(lambda: stacked((module, module), params, (of_first, of_second)))()
+    together = jax.jit(lambda: stacked(module, params, (of_first, of_second)))()
     for found, expected in zip(together, alone, strict=True):
         assert found.shape == (2, 4, 3)
         np.testing.assert_allclose(found, expected, atol=0.05 if dtype == jnp.bfloat16 else 1e-5)
