@@ -49,6 +49,7 @@ from goalward.algos.cppo import CPPO, CPPOLearner
 from goalward.envs.base import GoalEnv
 from goalward.run.config import Plan, make_plan
 from goalward.run.directory import versions, write_json
+from goalward.run.prepare import prepare
 from goalward.run.program import Program
 
 ITERATIONS_PER_REPEAT = 4
@@ -214,6 +215,7 @@ def seconds_to_start(task: str, options: argparse.Namespace) -> dict[str, float]
 
 def first_iteration(task: str, options: argparse.Namespace) -> None:
     """Trains for one iteration and prints the time of day."""
+    prepare(devices=1)
     program = set_up(task, options).program
     jax.block_until_ready(program.advance(program.init(), jnp.int32(1)))
     print(time.time())

@@ -15,11 +15,12 @@ import numpy as np
 from goalward.envs.base import Box, TimeStep
 from goalward.envs.composed import ComposedEnv, GoalFactory, RewardFactory, require_number, require_whole
 from goalward.envs.draw import AGENT_COLOURS, FLOOR, WALL, Canvas, Colour, Image
-from goalward.envs.quiet import quiet_import
+from goalward.envs.imports import postpone, quiet_import
 from goalward.errors import UserError, unknown_name
 from goalward.goals.jaxnav import Distance
 from goalward.rewards.jaxnav import Default
 
+postpone("jaxmarl", "jaxmarl.environments")
 with quiet_import():
     from jaxmarl.environments.jaxnav.jaxnav_env import JaxNav as Suite
     from jaxmarl.environments.jaxnav.jaxnav_env import State

@@ -55,7 +55,10 @@ def make(
     merged = {name: plain_number(value) for name, value in merged.items()}
     merged["goal"] = _part(f"goal of {task}", goal, entry.goals)
     merged["reward"] = _part(f"reward of {task}", reward, entry.rewards)
-    return _construct(task, _load(entry.constructor), merged)
+    from goalward.envs.imports import on_cpu  # imports JAX, which those who only list tasks need not wait for
+
+    with on_cpu():
+        return _construct(task, _load(entry.constructor), merged)
 
 
 def _part(what: str, chosen: Any, known: Mapping[str, str]) -> Callable[[Any], Any]:

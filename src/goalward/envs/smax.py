@@ -13,14 +13,15 @@ import numpy as np
 from goalward.envs.base import Discrete, TimeStep
 from goalward.envs.composed import ComposedEnv, GoalFactory, RewardFactory
 from goalward.envs.draw import AGENT_COLOURS, FLOOR, WALL, Canvas, Colour, Image
-from goalward.envs.quiet import quiet_import
+from goalward.envs.imports import postpone, quiet_import
 from goalward.errors import unknown_name
 from goalward.goals.smax import ZeroTotalHealth
 from goalward.rewards.smax import Dense
 
+postpone("jaxmarl", "jaxmarl.environments")
 with quiet_import():
-    import jaxmarl
     from jaxmarl.environments.smax.heuristic_enemy import HeuristicPolicyState
+    from jaxmarl.environments.smax.heuristic_enemy_smax_env import HeuristicEnemySMAX as Suite
     from jaxmarl.environments.smax.heuristic_enemy_smax_env import State as BattleState
     from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
     from jaxmarl.environments.smax.smax_env import State as UnitState
@@ -67,7 +68,7 @@ class Smax(ComposedEnv):
     ) -> None:
         if str(scenario) not in MAP_NAME_TO_SCENARIO:
             raise unknown_name("scenario of smax", str(scenario), MAP_NAME_TO_SCENARIO)
-        self.suite = cast(Any, jaxmarl.make("HeuristicEnemySMAX", scenario=MAP_NAME_TO_SCENARIO[str(scenario)]))
+        self.suite = cast(Any, Suite)(scenario=MAP_NAME_TO_SCENARIO[str(scenario)])
         self.num_allies: int = self.suite.num_allies
         self.num_enemies: int = self.suite.num_enemies
         self.map_size = float(self.suite.map_width)

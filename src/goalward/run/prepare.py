@@ -17,7 +17,7 @@ from goalward.run.devices import asked_devices
 
 CACHE_VARIABLE = "GOALWARD_CACHE"
 _chosen: Any = jax.config  # whose settings have no types
-_MIN_COMPILE_SECONDS = 0.3  # what takes less is compiled again
+_DEFAULT_MIN_SECONDS = 1.0  # JAX keeps no program that compiles sooner; a start has dozens of those
 
 
 def prepare(devices: int | None = None) -> None:
@@ -39,9 +39,14 @@ def check_variables() -> None:
 
 def _keep_compiled_programs() -> None:
     """Lets JAX keep compiled programs on disk; a directory that cannot be written costs time, not the run."""
+    if os.environ.get(CACHE_VARIABLE) == "off":
+        return
+    is_chosen = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" in os.environ
+    if _chosen.jax_persistent_cache_min_compile_time_secs == _DEFAULT_MIN_SECONDS and not is_chosen:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     path = cache_directory()
-    is_unwanted = os.environ.get(CACHE_VARIABLE) == "off" or _chosen.jax_compilation_cache_dir is not None
-    if is_unwanted or not path.is_absolute():  # without a home there is no place for it
+    is_named = _chosen.jax_compilation_cache_dir is not None
+    if is_named or not path.is_absolute():  # without a home there is no place for it
         return
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -50,8 +55,6 @@ def _keep_compiled_programs() -> None:
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return
     jax.config.update("jax_compilation_cache_dir", str(path))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", _MIN_COMPILE_SECONDS)
     compilation_cache.reset_cache()  # JAX looks for a directory once, when it first compiles
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import goalward as gw
 from goalward.envs.base import advance_episode, start_episode
-from goalward.envs.quiet import quiet_import
+from goalward.envs.imports import quiet_import
 
 with quiet_import():
     jaxmarl = pytest.importorskip("jaxmarl")

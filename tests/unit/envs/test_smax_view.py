@@ -11,7 +11,7 @@ import pytest
 import goalward as gw
 from goalward.envs.base import advance_episode, start_episode
 from goalward.envs.draw import AGENT_COLOURS
-from goalward.envs.quiet import quiet_import
+from goalward.envs.imports import quiet_import
 from goalward.envs.uniform import uniform_policy
 
 with quiet_import():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.envs.quiet import quiet_import
+from goalward.envs.imports import quiet_import
 
 with quiet_import():
     pytest.importorskip("jaxmarl")

@@ -12,7 +12,7 @@ import pytest
 import goalward as gw
 from goalward.run.prepare import cache_directory, prepare
 
-# Prints what JAX has come to think, and compiles something that takes longer than nothing.
+# Prints what JAX has come to think, and compiles something that takes next to no time.
 SCRIPT = """
 import json, os
 os.sched_getaffinity = lambda process: range(3)
@@ -20,7 +20,6 @@ import jax, jax.numpy as jnp
 {before}
 from goalward.run.prepare import prepare
 prepare({devices})
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((4, 4)))
 print(json.dumps([jax.config.jax_compilation_cache_dir, jax.device_count()]))
 """
@@ -59,6 +58,10 @@ def test_the_users_own_directory_stays(tmp_path):
     assert directory == str(tmp_path / "own")
     assert kept
     assert num_devices == 2
+
+
+def test_the_users_own_threshold_stays(tmp_path):
+    assert after(tmp_path, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="1")[1] == []
 
 
 def test_nothing_is_kept_where_that_is_off(tmp_path):

@@ -12,9 +12,9 @@ import numpy as np
 
 from goalward.envs.composed import GoalFactory, RewardFactory, require_number
 from goalward.envs.draw import FLOOR, Image
+from goalward.envs.imports import quiet_import
 from goalward.envs.jaxgcrl.base import RobotState, RobotTask, TopView
 from goalward.envs.jaxgcrl.physics import RobotPhysics, brax_model, load_system, require_backend
-from goalward.envs.quiet import quiet_import
 from goalward.errors import UserError
 from goalward.goals.jaxgcrl import Position
 from goalward.rewards.jaxgcrl import Dense

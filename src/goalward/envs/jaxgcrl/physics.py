@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from goalward.envs.quiet import quiet_import
+from goalward.envs.imports import quiet_import
 from goalward.errors import UserError
 
 with quiet_import():  # MuJoCo prints that it lacks packages that nobody here needs

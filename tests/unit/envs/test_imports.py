@@ -1,0 +1,67 @@
+"""Packages whose own code is put off, seen from processes in which nothing has been imported yet."""
+
+import subprocess
+import sys
+
+import pytest
+
+PACKAGE = {
+    "heavy/__init__.py": "print('heavy runs')\nfrom heavy.inner import light\nbuilt = light.value + 1\n",
+    "heavy/inner/__init__.py": "print('inner runs')\nsize = 5\n",
+    "heavy/inner/light.py": "value = 1\n",
+}
+POSTPONED = """
+from goalward.envs.imports import postpone
+postpone("heavy", "heavy.inner")
+from heavy.inner.light import value
+print(value)
+"""
+
+
+@pytest.fixture
+def printed(tmp_path):
+    """Returns the lines that a script prints beside the package."""
+    for name, text in PACKAGE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def run(script):
+        command = [sys.executable, "-W", "error", "-c", script]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+
+    return run
+
+
+def test_a_submodule_is_imported_without_its_packages(printed):
+    assert printed("from heavy.inner.light import value; print(value)") == ["heavy runs", "inner runs", "1"]
+    assert printed(POSTPONED) == ["1"]
+
+
+def test_a_package_runs_once_when_something_is_asked_of_it(printed):
+    script = POSTPONED + "import heavy\nprint(heavy.built, heavy.built, heavy.inner.light.value, heavy.inner.size)"
+
+    assert printed(script) == ["1", "heavy runs", "inner runs", "2 2 1 5"]
+
+
+def test_a_package_that_is_imported_already_stays(printed):
+    script = "import heavy\nbefore = heavy\n" + POSTPONED + "import heavy\nprint(heavy is before, heavy.built)"
+
+    assert printed(script) == ["heavy runs", "inner runs", "1", "True 2"]
+
+
+def test_jaxmarl_is_whole_after_one_of_its_tasks():
+    pytest.importorskip("jaxmarl")
+    script = """
+import sys
+import goalward as gw
+env = gw.make("smax/3m")
+assert "jaxmarl.environments.overcooked" not in sys.modules
+import jaxmarl
+from goalward.envs.smax import Suite
+print()
+print(type(jaxmarl.make("HeuristicEnemySMAX")) is Suite, "overcooked" in jaxmarl.registered_envs)
+"""
+    command = [sys.executable, "-c", script]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert answer.stdout.split("\n")[-2] == "True True"
