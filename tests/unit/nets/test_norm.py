@@ -54,6 +54,19 @@ def test_kernels_give_the_outputs_and_gradients_of_plain_jax(activation, dtype):
         np.testing.assert_allclose(one.astype(jnp.float32), other.astype(jnp.float32), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernels themselves need a GPU")
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_kernels_on_a_gpu_give_what_they_give_interpreted(dtype):
+    arguments = arrays(dtype)
+    found, expected = (
+        outputs_and_gradients(lambda x, affine, i=i: fused(x, affine, ACTIVATIONS["swish"], i), *arguments)
+        for i in (False, True)
+    )
+    for one, other in zip(found, expected, strict=True):
+        tolerance = 1e-2 if one.dtype == jnp.bfloat16 else 1e-4
+        np.testing.assert_allclose(one.astype(jnp.float32), other.astype(jnp.float32), rtol=tolerance, atol=tolerance)
+
+
 def test_kernels_take_each_seed_with_its_own_parameters():
     arguments = arrays(batch=(3,))
     activate = ACTIVATIONS["swish"]
