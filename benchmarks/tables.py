@@ -195,9 +195,68 @@ def throughput(rows: list[Row]) -> str:
             "" if peak is None else f"{peak / 1e9:.1f} GB",
         ]
 
-    order = sorted(rows, key=lambda row: (row["task"], row["algo"], row["seeds"], row["precision"]))
     head = ["task", "method", "seeds", "precision", "steps/s", "of the floor", " / ".join(phases), "compile", "memory"]
-    return table(head, [line(row) for row in order])
+    return table(head, [line(row) for row in in_order(rows)])
+
+
+def kernels(rows: list[Row]) -> str:
+    """Returns what the profiles of `throughput.py` found, as shares of the time; kernels may run at once."""
+    kinds = ["products", "norm and activation", "copies", "all else"]
+    profiled = [row for row in rows if row.get("kernels", {}).get("kinds")]
+    return table(
+        ["task", "seeds", "kernels per iteration", "mean kernel", *kinds, "none"],
+        [
+            [
+                f"`{row['task']}`",
+                str(row["seeds"]),
+                f"{row['kernels']['count'] / row['kernels']['iterations']:,.0f}",
+                f"{1e6 * row['kernels']['seconds'] / row['kernels']['count']:.1f} µs",
+                *(f"{row['kernels']['kinds'].get(kind, 0.0):.0%}" for kind in kinds),
+                f"{row['kernels']['idle_share']:.0%}",
+            ]
+            for row in in_order(profiled)
+        ],
+    )
+
+
+def starts(rows: list[Row]) -> str:
+    """Returns how long `throughput.py` found a new process to take to the end of its first iteration."""
+    return table(
+        ["task", "preset", "device", "seeds", "compile", "start, empty cache", "start, full cache"],
+        [
+            [
+                f"`{row['task']}`",
+                row["preset"],
+                row["device"],
+                str(row["seeds"]),
+                *(f"{row[key]:.0f} s" for key in ("compile_seconds", "start_cold_seconds", "start_warm_seconds")),
+            ]
+            for row in in_order(rows)
+            if "start_warm_seconds" in row
+        ],
+    )
+
+
+def precisions(rows: list[Row]) -> str:
+    """Returns what `precision.py` found."""
+    return table(
+        ["task", "seeds", "steps per seed", "float32", "bfloat16", "difference"],
+        [
+            [
+                f"`{row['task']}`",
+                str(row["seeds"]),
+                f"{row['steps']:,}",
+                *(f"{statistics.mean(row[precision]['sampled']):.3f}" for precision in ("float32", "bfloat16")),
+                f"{row['difference']:+.3f}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """Returns rows of `throughput.py` in the order in which they are shown."""
+    return sorted(rows, key=lambda row: (row["task"], row["algo"], row["seeds"], row["precision"]))
 
 
 def before(rows: list[Row]) -> str:
@@ -227,6 +286,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers": lambda: peers(read("peers")["rows"]),
     "evaluation": lambda: evaluation(read("evaluation_share")["rows"]),
     "throughput": lambda: throughput(read_all("throughput")),
+    "kernels": lambda: kernels(read_all("throughput")),
+    "starts": lambda: starts(read_all("throughput")),
+    "precisions": lambda: precisions(read("precision")["tasks"]),
     "before": lambda: before(read("before")["rows"]),
 }
 

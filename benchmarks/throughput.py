@@ -1,7 +1,8 @@
 """How fast training is, where its time goes, and how far that is from the least time it can take.
 
     python benchmarks/throughput.py smax/3m navix/fourrooms [--seeds 10] [--precision bfloat16] [--algo cppo]
-                                    [--preset default] [--repeats 3] [--profile DIR] [--starts] [--out FOLDER]
+                                    [--preset default] [--repeats 3] [--brief] [--profile DIR] [--starts]
+                                    [--out FOLDER]
 
 At the paper's scale and with its networks unless another preset is named, on one device. One task after the other in
 one process; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION.json:
@@ -115,18 +116,17 @@ def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
         folder = options.profile / name_of(task)
         with jax.profiler.trace(folder):
             states, _ = jax.block_until_ready(advance(states, jnp.int32(ITERATIONS_IN_PROFILE)))
-        result["kernels"] = busiest_kernels(folder)
-    (evaluations,) = call_seconds(lambda: program.evaluate(states.params, 0, plan.run.eval_episodes), repeats=1)
-    result |= {"evaluation_seconds": evaluations, "evaluation_episodes": plan.run.eval_episodes}
+        result["kernels"] = busiest_kernels(folder) | {"iterations": ITERATIONS_IN_PROFILE}
     result |= {"phases": {}, "floor": {}, "fraction_of_floor": None}
-    if isinstance(setup.learner, CPPOLearner) and isinstance(plan.algo, CPPO):
-        phases = seconds_by_phase(setup.learner, states, options.repeats)
+    if isinstance(plan.algo, CPPO):
         least = floor(plan.algo, setup.env.spec)
-        result |= {
-            "phases": phases | {"rest": seconds - sum(phases.values())},
-            "floor": least,
-            "fraction_of_floor": speed / least["floor_steps_per_second"],
-        }
+        result |= {"floor": least, "fraction_of_floor": speed / least["floor_steps_per_second"]}
+    if not options.brief:
+        (evaluation,) = call_seconds(lambda: program.evaluate(states.params, 0, plan.run.eval_episodes), repeats=1)
+        result |= {"evaluation_seconds": evaluation, "evaluation_episodes": plan.run.eval_episodes}
+    if isinstance(setup.learner, CPPOLearner) and not options.brief:
+        phases = seconds_by_phase(setup.learner, states, options.repeats)
+        result["phases"] = phases | {"rest": seconds - sum(phases.values())}
     return result | {"versions": versions(), "device": jax.devices()[0].device_kind}
 
 
@@ -235,6 +235,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--algo", default="cppo")
     parser.add_argument("--preset", default="default", help="the paper's scale unless given")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--brief", action="store_true", help="neither phases nor an evaluation")
     parser.add_argument("--profile", type=Path, metavar="DIR")
     parser.add_argument("--starts", action="store_true")
     parser.add_argument("--first-iteration", action="store_true", help=argparse.SUPPRESS)

@@ -81,6 +81,28 @@ def test_a_method_without_a_floor_leaves_those_cells_empty(measured):
     assert tables.throughput([]).count("\n") == 1  # before there are results: the head alone
 
 
+def test_a_brief_measurement_has_a_speed_and_no_phases(measured, tmp_path):
+    preset = tmp_path / "small.toml"
+    preset.write_text(SMALL)
+    throughput.main(["toy/rooms", "--preset", str(preset), "--repeats", "1", "--brief", "--out", str(tmp_path)])
+    brief = json.loads((tmp_path / "toy-rooms-cppo-10-float32.json").read_text())
+
+    assert set(measured) - set(brief) == {"evaluation_seconds", "evaluation_episodes"}
+    assert brief["phases"] == {}
+    assert tables.throughput([brief]).count("%") == 1  # of the floor
+
+
+def test_starts_and_kernels_are_shown_where_they_were_measured(measured):
+    starts = {"start_cold_seconds": 40.2, "start_warm_seconds": 12.3}
+    profile = {"seconds": 2.0, "count": 4000, "iterations": 2, "idle_share": 0.125, "kinds": {"products": 0.5}}
+    rows = [measured, measured | starts | {"kernels": profile}]
+
+    assert tables.starts(rows).splitlines()[2:] == [tables.starts(rows[1:]).splitlines()[2]]
+    assert tables.starts(rows).endswith(" | 40 s | 12 s |")
+    (shown,) = tables.kernels(rows).splitlines()[2:]
+    assert shown == "| `toy/rooms` | 2 | 2,000 | 500.0 µs | 50% | 0% | 0% | 0% | 12% |"
+
+
 @pytest.fixture
 def empty_cache(tmp_path):
     """A folder in which JAX keeps whatever it compiles from now on."""
