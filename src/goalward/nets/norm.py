@@ -22,13 +22,16 @@ except ImportError:  # pragma: no cover
 
 EPSILON = 1e-6  # under the root, added to the variance
 
-# What one program of a kernel works on: so many rows at once, and so many times one after the other. The next rows are
-# fetched before the last ones are computed. Of sixteen choices among the fastest on an H200, for one seed and for ten.
-_ROWS, _TILES, _WARPS = 4, 4, 2
-_ROWS_OF_PROGRAM = _ROWS * _TILES
+# One program of a kernel works on so many rows, the smaller number where there would be too few programs to fill the
+# device; on a few of them at once, the next ones fetched before the last are computed. The number of rows decides how
+# many partial sums the backward kernel leaves. Of sixteen choices among the fastest on an H200.
+_ROWS_OF_PROGRAM = (16, 8)
+_PROGRAMS_THAT_FILL = 256
+_ROWS_FORWARD, _ROWS_BACKWARD, _WARPS = 4, 1, 2
 _WIDTHS = (64, 128, 256, 512, 1024)  # powers of two, as Triton needs them
 
 Activate = Callable[[jax.Array], jax.Array]
+Arrays = tuple[jax.Array, ...]
 
 
 def initial_affine(key: jax.Array, width: int) -> jax.Array:
@@ -49,7 +52,7 @@ def norm_activate(x: jax.Array, affine: jax.Array, activate: Activate) -> jax.Ar
 
 def fits_kernels(num_rows: int, width: int) -> bool:
     """Returns whether the kernels take arrays of this shape."""
-    return plt is not None and width in _WIDTHS and num_rows % _ROWS_OF_PROGRAM == 0 and num_rows > 0
+    return plt is not None and width in _WIDTHS and num_rows % max(_ROWS_OF_PROGRAM) == 0 and num_rows > 0
 
 
 def plain(x: jax.Array, affine: jax.Array, activate: Activate) -> jax.Array:
@@ -74,47 +77,87 @@ def _centre(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def fused(x: jax.Array, affine: jax.Array, activate: Activate, interpret: bool) -> jax.Array:
     """See `norm_activate`; by the kernels, or with `interpret` by what JAX makes of them on a CPU."""
-    call = _call(_forward_kernel, activate, x, interpret)
-    rows, whole, _ = _specs(x.shape[1])
-    return call(in_specs=[rows, whole], out_specs=rows, out_shape=_like(x))(x, affine)
+    forward = _whole_batch(partial(_call_forward, activate=activate, interpret=interpret, is_differentiated=False))
+    (y,) = forward(x[None], affine[None])
+    return y[0]
 
 
-def _forward(
-    x: jax.Array, affine: jax.Array, activate: Activate, interpret: bool
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    call = _call(_forward_kernel, activate, x, interpret)
-    rows, whole, pairs = _specs(x.shape[1])
-    statistics = jax.ShapeDtypeStruct((2, x.shape[0]), jnp.float32)
-    y, statistics = call(in_specs=[rows, whole], out_specs=[rows, pairs], out_shape=[_like(x), statistics])(x, affine)
-    return y, (x, affine, statistics)
+def _forward(x: jax.Array, affine: jax.Array, activate: Activate, interpret: bool) -> tuple[jax.Array, Arrays]:
+    forward = _whole_batch(partial(_call_forward, activate=activate, interpret=interpret, is_differentiated=True))
+    y, statistics = forward(x[None], affine[None])
+    return y[0], (x, affine, statistics[0])
 
 
-def _backward(
-    activate: Activate, interpret: bool, saved: tuple[jax.Array, ...], grad: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    x, affine, statistics = saved
-    num_rows, width = x.shape
-    call = _call(_backward_kernel, activate, x, interpret)
-    rows, whole, pairs = _specs(width)
-    dx, partial_sums = call(
-        in_specs=[rows, whole, pairs, rows],
-        out_specs=[rows, pl.BlockSpec((None, 3, width), lambda i: (i, 0, 0))],
-        out_shape=[_like(x), jax.ShapeDtypeStruct((num_rows // _ROWS_OF_PROGRAM, 3, width), jnp.float32)],
-    )(x, affine, statistics, grad)
-    return dx, jnp.sum(partial_sums, axis=0)
+def _backward(activate: Activate, interpret: bool, saved: Arrays, grad: jax.Array) -> tuple[jax.Array, jax.Array]:
+    backward = _whole_batch(partial(_call_backward, activate=activate, interpret=interpret))
+    dx, d_affine = backward(*(array[None] for array in (*saved, grad)))
+    return dx[0], d_affine[0]
 
 
 fused.defvjp(_forward, _backward)
+
+
+def _whole_batch(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """Returns a function of arrays [B, ...] that is called once for all axes of `vmap`, with B as large as they are.
+
+    So it knows how much there is to do: the rows of one seed or of ten.
+    """
+    whole = jax.custom_batching.custom_vmap(function)
+
+    @whole.def_vmap
+    def merged(axis_size: int, is_mapped: list[bool], *arrays: jax.Array) -> tuple[Arrays, tuple[bool, ...]]:
+        repeated = [
+            x if mapped else jnp.broadcast_to(x[None], (axis_size, *x.shape))
+            for x, mapped in zip(arrays, is_mapped, strict=True)
+        ]
+        results = whole(*(x.reshape(-1, *x.shape[2:]) for x in repeated))
+        return tuple(y.reshape(axis_size, -1, *y.shape[1:]) for y in results), (True,) * len(results)
+
+    return whole
+
+
+def _call_forward(
+    x: jax.Array, affine: jax.Array, *, activate: Activate, interpret: bool, is_differentiated: bool
+) -> Arrays:
+    """Returns y [B, R, H], and if a gradient follows the mean and one over the deviation of each row, [B, 2, R]."""
+    num_batches, num_rows, _ = x.shape
+    rows, whole, pairs = _specs(x)
+    statistics = jax.ShapeDtypeStruct((num_batches, 2, num_rows), jnp.float32)
+    results = _call(_forward_kernel, activate, x, interpret)(
+        in_specs=[rows, whole],
+        out_specs=[rows, pairs] if is_differentiated else [rows],
+        out_shape=[_like(x), statistics] if is_differentiated else [_like(x)],
+    )(x, affine)
+    return tuple(results)
+
+
+def _call_backward(*arrays: jax.Array, activate: Activate, interpret: bool) -> Arrays:
+    """Returns the gradients of x [B, R, H] and affine [B, 3, H]."""
+    x, affine, statistics, grad = arrays
+    num_batches, num_rows, width = x.shape
+    rows, whole, pairs = _specs(x)
+    partial_sums = jax.ShapeDtypeStruct((num_batches, num_rows // _rows_of_program(x), 3, width), jnp.float32)
+    dx, partial_sums = _call(_backward_kernel, activate, x, interpret)(
+        in_specs=[rows, whole, pairs, rows],
+        out_specs=[rows, pl.BlockSpec((None, None, 3, width), lambda i, b: (b, i, 0, 0))],
+        out_shape=[_like(x), partial_sums],
+    )(x, affine, statistics, grad)
+    return dx, jnp.sum(partial_sums, axis=1)
 
 
 def _call(kernel: Any, activate: Activate, x: jax.Array, interpret: bool) -> Any:
     return partial(
         pl.pallas_call,
         partial(kernel, activate=_in_kernel(activate, x.dtype, interpret)),
-        grid=(x.shape[0] // _ROWS_OF_PROGRAM,),
+        grid=(x.shape[1] // _rows_of_program(x), x.shape[0]),
         compiler_params=plt.CompilerParams(num_warps=_WARPS, num_stages=1),
         interpret=interpret,
     )
+
+
+def _rows_of_program(x: jax.Array) -> int:
+    num_rows = x.shape[0] * x.shape[1]
+    return next((rows for rows in _ROWS_OF_PROGRAM if num_rows >= rows * _PROGRAMS_THAT_FILL), _ROWS_OF_PROGRAM[-1])
 
 
 def _in_kernel(activate: Activate, dtype: Any, interpret: bool) -> Activate:
@@ -146,12 +189,13 @@ def _tangent_of_tanh(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> t
     return y, (1.0 - y * y) * tangents[0]
 
 
-def _specs(width: int) -> tuple[Any, Any, Any]:
-    """Returns what one program sees: its part of [R, H], all of [3, H], and its part of [2, R]."""
+def _specs(x: jax.Array) -> tuple[Any, Any, Any]:
+    """Returns what one program sees: its part of [B, R, H], its [3, H] of [B, 3, H], and its part of [B, 2, R]."""
+    num_rows, width = _rows_of_program(x), x.shape[2]
     return (
-        pl.BlockSpec((_ROWS_OF_PROGRAM, width), lambda i: (i, 0)),
-        pl.BlockSpec((3, width), lambda i: (0, 0)),
-        pl.BlockSpec((2, _ROWS_OF_PROGRAM), lambda i: (0, i)),
+        pl.BlockSpec((None, num_rows, width), lambda i, b: (b, i, 0)),
+        pl.BlockSpec((None, 3, width), lambda i, b: (b, 0, 0)),
+        pl.BlockSpec((None, 2, num_rows), lambda i, b: (b, 0, i)),
     )
 
 
@@ -159,9 +203,9 @@ def _like(x: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def _tiles(*refs: Any) -> Any:
+def _tiles(rows_at_once: int, *refs: Any) -> Any:
     """Yields (where, values of each ref there), the values fetched one tile ahead of their use."""
-    places = [pl.ds(i * _ROWS, _ROWS) for i in range(_TILES)]
+    places = [pl.ds(start, rows_at_once) for start in range(0, refs[0].shape[0], rows_at_once)]
     fetched = [ref[places[0], :] for ref in refs]
     for place, following in zip(places, [*places[1:], None], strict=True):
         values = fetched
@@ -172,8 +216,8 @@ def _tiles(*refs: Any) -> Any:
 
 def _forward_kernel(x_ref: Any, affine_ref: Any, y_ref: Any, *statistics_ref: Any, activate: Activate) -> None:
     """Writes the statistics too if there is a place for them, which is when a gradient follows."""
-    bias, scale, shift = _rows_of(affine_ref, (_ROWS, x_ref.shape[1]))
-    for place, (x,) in _tiles(x_ref):
+    bias, scale, shift = _rows_of(affine_ref, (_ROWS_FORWARD, x_ref.shape[1]))
+    for place, (x,) in _tiles(_ROWS_FORWARD, x_ref):
         centred, mean, inverse = _centre(x.astype(jnp.float32) + bias)
         y_ref[place, :] = activate(centred * inverse * scale + shift).astype(y_ref.dtype)
         for ref in statistics_ref:
@@ -183,9 +227,9 @@ def _forward_kernel(x_ref: Any, affine_ref: Any, y_ref: Any, *statistics_ref: An
 
 def _backward_kernel(*refs: Any, activate: Activate) -> None:
     x_ref, affine_ref, statistics_ref, grad_ref, dx_ref, sums_ref = refs
-    bias, scale, shift = _rows_of(affine_ref, (_ROWS, x_ref.shape[1]))
+    bias, scale, shift = _rows_of(affine_ref, (_ROWS_BACKWARD, x_ref.shape[1]))
     sums = [jnp.zeros(x_ref.shape[1])] * 3
-    for place, (x, grad) in _tiles(x_ref, grad_ref):
+    for place, (x, grad) in _tiles(_ROWS_BACKWARD, x_ref, grad_ref):
         mean, inverse = (statistics_ref[i, place][:, None] for i in range(2))
         standard = (x.astype(jnp.float32) + bias - mean) * inverse
         _, pull_back = jax.vjp(activate, standard * scale + shift)

@@ -1,5 +1,7 @@
 """Bias, layer norm and activation: the kernels, interpreted, against plain JAX, and both against NumPy."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,15 +69,34 @@ def test_kernels_on_a_gpu_give_what_they_give_interpreted(dtype):
         np.testing.assert_allclose(one.astype(jnp.float32), other.astype(jnp.float32), rtol=tolerance, atol=tolerance)
 
 
-def test_kernels_take_each_seed_with_its_own_parameters():
-    arguments = arrays(batch=(3,))
-    activate = ACTIVATIONS["swish"]
-    both = [
-        jax.vmap(lambda *row, f=f: outputs_and_gradients(f, *row))(*arguments)
-        for f in (lambda x, a: plain(x, a, activate), lambda x, a: fused(x, a, activate, True))
-    ]
+@pytest.mark.parametrize("batch", [(3,), (2, 64)])  # few rows, and enough of them for larger programs
+def test_kernels_take_each_seed_with_its_own_parameters(batch):
+    arguments = arrays(batch=batch)
+    both = []
+    for function in (plain, lambda *row: fused(*row, True)):
+
+        def one_seed(x, affine, grad, function=function):
+            activate = ACTIVATIONS["swish"]
+            return outputs_and_gradients(lambda x, affine: function(x, affine, activate), x, affine, grad)
+
+        for _ in batch:
+            one_seed = jax.vmap(one_seed)
+        both.append(one_seed(*arguments))
     for one, other in zip(*both, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("batch", "programs"), [((), (96, 1)), ((10,), (48, 10)), ((10, 2), (48, 20))])
+def test_kernels_are_made_for_a_gpu_and_larger_where_there_is_much_to_do(batch, programs):
+    def gradients(x, affine, grad):
+        return outputs_and_gradients(lambda x, affine: fused(x, affine, ACTIVATIONS["swish"], False), x, affine, grad)
+
+    x = jax.ShapeDtypeStruct((*batch, 768, 512), jnp.bfloat16)
+    affine = jax.ShapeDtypeStruct((*batch, 3, 512), jnp.float32)
+    for _ in batch:
+        gradients = jax.vmap(gradients)
+    text = jax.jit(gradients).trace(x, affine, x).lower(lowering_platforms=("cuda",)).as_text()
+    assert [(int(x), int(y)) for x, y in re.findall(r"grid_x = (\d+) : i32, grid_y = (\d+)", text)] == [programs] * 2
 
 
 @pytest.mark.parametrize(
