@@ -60,6 +60,9 @@ class _Postponed(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
             raise AttributeError(name)
+        submodule = sys.modules.get(f"{self.__name__}.{name}")
+        if submodule is not None:  # Python makes it an attribute only once all of it has been imported
+            return submodule
         self.__class__ = ModuleType  # type: ignore[assignment]
         self.__spec__.loader.exec_module(self)
         return getattr(self, name)

@@ -8,7 +8,7 @@ import pytest
 PACKAGE = {
     "heavy/__init__.py": "print('heavy runs')\nfrom heavy.inner import light\nbuilt = light.value + 1\n",
     "heavy/inner/__init__.py": "print('inner runs')\nsize = 5\n",
-    "heavy/inner/light.py": "value = 1\n",
+    "heavy/inner/light.py": "value = 1\nimport heavy.inner.light as itself\n",
 }
 POSTPONED = """
 from goalward.envs.imports import postpone
@@ -49,12 +49,13 @@ def test_a_package_that_is_imported_already_stays(printed):
     assert printed(script) == ["heavy runs", "inner runs", "1", "True 2"]
 
 
-def test_jaxmarl_is_whole_after_one_of_its_tasks():
+@pytest.mark.parametrize("task", ["smax/3m", "jaxnav/4-agents"])
+def test_jaxmarl_is_whole_after_one_of_its_tasks(task):
     pytest.importorskip("jaxmarl")
-    script = """
+    script = f"""
 import sys
 import goalward as gw
-env = gw.make("smax/3m")
+env = gw.make("{task}")
 assert "jaxmarl.environments.overcooked" not in sys.modules
 import jaxmarl
 from goalward.envs.smax import Suite
