@@ -59,7 +59,7 @@ def main() -> None:
         )
         print(f"{task}: {means['float32']:.3f} in float32, {means['bfloat16']:.3f} in bfloat16", flush=True)
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(options.out, {"tasks": rows, "versions": versions()})
+        write_json(options.out, {"rows": rows, "versions": versions()})
 
 
 if __name__ == "__main__":

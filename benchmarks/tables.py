@@ -181,7 +181,7 @@ def throughput(rows: list[Row]) -> str:
     phases = ["rollout", "critic", "advantages", "policy", "rest"]
 
     def line(row: Row) -> list[str]:
-        shares = [f"{row['phases'][phase] / row['iteration_seconds']:.0%}" for phase in phases if row["phases"]]
+        shares = [f"{round(100 * row['phases'][p] / row['iteration_seconds'])}%" for p in phases if row["phases"]]
         fraction, peak = row["fraction_of_floor"], row["peak_bytes"]
         return [
             f"`{row['task']}`",
@@ -288,7 +288,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "throughput": lambda: throughput(read_all("throughput")),
     "kernels": lambda: kernels(read_all("throughput")),
     "starts": lambda: starts(read_all("throughput")),
-    "precisions": lambda: precisions(read("precision")["tasks"]),
+    "precisions": lambda: precisions(read("precision")["rows"]),
     "before": lambda: before(read("before")["rows"]),
 }
 

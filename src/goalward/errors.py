@@ -36,6 +36,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def listed(items: Iterable[Any], last: str) -> str:
+    """Returns things in words: 1, 2 and 3."""
+    return f" {last} ".join(", ".join(map(str, items)).rsplit(", ", 1))
+
+
 def plain_number(value: Any) -> Any:
     """Returns a scalar of NumPy or JAX as Python's own number, and anything else as it is."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value

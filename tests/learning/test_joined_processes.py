@@ -118,3 +118,16 @@ def test_processes_that_were_told_different_things_are_refused(start, tmp_path):
         assert code == 2
         assert "Expected all processes of a run to be given the same command; found differences." in errors
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"), [(["toy/roms"], "Unknown task 'toy/roms'"), (["--goal", "none"], "Unknown goal")]
+)
+def test_a_mistake_of_one_ends_both_at_once(start, tmp_path, mistake, sentence):
+    same = ["--preset", "quick", "--out", "run"]
+    (code, _, errors), (other_code, _, other_errors) = ended(start(same, [*mistake, *same]), 60)
+
+    assert (code, other_code) == (2, 2)
+    assert "Expected all processes to begin; number 1 did not, and says why." in errors
+    assert sentence in other_errors
+    assert not (tmp_path / "run").exists()

@@ -6,7 +6,9 @@ import contextlib
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -58,23 +60,41 @@ class _Postponed(ModuleType):
     """A package whose own code has not run yet."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
-            raise AttributeError(name)
         submodule = sys.modules.get(f"{self.__name__}.{name}")
         if submodule is not None:  # Python makes it an attribute only once all of it has been imported
             return submodule
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        self.__spec__.loader.exec_module(self)
+        is_probe = name.startswith("__") and name not in ("__all__", "__version__")  # of warnings, inspect, doctest
+        with _one_at_a_time:
+            if name in vars(self):  # another thread was first
+                return vars(self)[name]
+            if is_probe or self.__spec__ is None or self.__spec__ in _running:
+                raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+            _run(self, self.__spec__)
         return getattr(self, name)
+
+
+_one_at_a_time = threading.RLock()
+_running: list[ModuleSpec] = []  # packages whose code this thread is in the middle of
+
+
+def _run(module: ModuleType, spec: ModuleSpec) -> None:
+    """Runs a package's own code; where that fails the next who asks is told again."""
+    _running.append(spec)
+    try:
+        if spec.loader is not None:
+            spec.loader.exec_module(module)
+    finally:
+        _running.remove(spec)
+    module.__class__ = ModuleType
 
 
 def on_cpu() -> contextlib.AbstractContextManager[Any]:
     """Returns a context in which arrays are computed on the CPU, unless JAX was told to do without it.
 
     Suites compute their constants one by one, a small program each, which a CPU compiles in a fraction of the time that
-    a GPU takes. A program that uses the constants takes them along wherever it runs.
+    a GPU takes. A program that uses the constants takes them along wherever it runs. JAX starts only when something is
+    computed: until then it can still be told of how many devices the CPU shall consist.
     """
-    try:
-        return jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:
-        return contextlib.nullcontext()
+    platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
+    has_cpu = not platforms or "cpu" in platforms.split(",")
+    return jax.default_device("cpu") if has_cpu else contextlib.nullcontext()

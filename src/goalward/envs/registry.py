@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalward.envs.tasks import TASKS
+from goalward.envs.tasks import TASKS, Task
 from goalward.errors import UserError, brief, plain_number, unknown_name
 
 if TYPE_CHECKING:
@@ -58,7 +58,18 @@ def make(
     from goalward.envs.imports import on_cpu  # imports JAX, which those who only list tasks need not wait for
 
     with on_cpu():
-        return _construct(task, _load(entry.constructor), merged)
+        return _construct(task, _load_suite(task, entry), merged)
+
+
+def _load_suite(task: str, entry: Task) -> Any:
+    """Returns what builds a task's environment; raises `UserError` if its package is there but cannot be imported."""
+    try:
+        return _load(entry.constructor)
+    except ImportError as error:
+        raise UserError(
+            f"Task '{task}' needs the package {entry.package}, which is installed but could not be imported; it raised "
+            f"{brief(error)}. Install it anew with: pip install --force-reinstall 'goalward[{entry.extra}]'"
+        ) from error
 
 
 def _part(what: str, chosen: Any, known: Mapping[str, str]) -> Callable[[Any], Any]:

@@ -148,7 +148,7 @@ def _call_backward(*arrays: jax.Array, activate: Activate, interpret: bool) -> A
 def _call(kernel: Any, activate: Activate, x: jax.Array, interpret: bool) -> Any:
     return partial(
         pl.pallas_call,
-        partial(kernel, activate=_in_kernel(activate, x.dtype, interpret)),
+        partial(kernel, activate=in_kernel(activate, x.dtype, interpret)),
         grid=(x.shape[1] // _rows_of_program(x), x.shape[0]),
         compiler_params=plt.CompilerParams(num_warps=_WARPS, num_stages=1),
         interpret=interpret,
@@ -160,11 +160,12 @@ def _rows_of_program(x: jax.Array) -> int:
     return next((rows for rows in _ROWS_OF_PROGRAM if num_rows >= rows * _PROGRAMS_THAT_FILL), _ROWS_OF_PROGRAM[-1])
 
 
-def _in_kernel(activate: Activate, dtype: Any, interpret: bool) -> Activate:
+def in_kernel(activate: Activate, dtype: Any, interpret: bool) -> Activate:
     """Returns what a kernel activates rows with.
 
     The kernels wait for arithmetic as much as for memory. Where results are rounded to bfloat16, swish is computed from
-    an instruction for tanh whose error is an eighth of that rounding, instead of an exponential and a division.
+    the device's instruction for tanh instead of an exponential and a division. Its relative error of 2^-11 makes that
+    of swish smaller than the rounding for all x > -2, and below 0.0025 in absolute terms for x > -10.
     """
     if activate is not jax.nn.swish or dtype != jnp.bfloat16:
         return activate

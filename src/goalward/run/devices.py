@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from goalward.errors import UserError, counted, plain_number
+from goalward.errors import UserError, counted, listed, plain_number
 from goalward.shards import ENVS, SEEDS
 
 DEVICES_VARIABLE = "GOALWARD_DEVICES"
@@ -22,13 +22,17 @@ DEVICES_VARIABLE = "GOALWARD_DEVICES"
 def asked_devices(devices: int | None) -> int | None:
     """Returns how many devices were asked for, as an argument or in the environment; None leaves it open."""
     asked = plain_number(devices)
-    name = "devices"
-    if asked is None and os.environ.get(DEVICES_VARIABLE):
-        name, text = DEVICES_VARIABLE, os.environ[DEVICES_VARIABLE]
+    if _asked_by(devices) == DEVICES_VARIABLE:
+        text = os.environ[DEVICES_VARIABLE]
         asked = int(text) if text.isdecimal() and len(text) < 10 else text
     if asked is None or (type(asked) is int and asked >= 1):
         return asked
-    raise UserError(f"{name} must be a whole number of at least 1; found {asked!r}.")
+    raise UserError(f"{_asked_by(devices)} must be a whole number of at least 1; found {asked!r}.")
+
+
+def _asked_by(devices: int | None) -> str:
+    """Returns the name of what says how many."""
+    return DEVICES_VARIABLE if devices is None and os.environ.get(DEVICES_VARIABLE) else "devices"
 
 
 def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh | None:
@@ -50,15 +54,15 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
         # Environments only where several processes leave no other way.
         by_seeds_alone = [n for n in fitting if num_seeds % n == 0]
         count = max(by_seeds_alone or fitting, default=together)
-    _check_count(count, possible)
+    _check_count(_asked_by(devices), count, possible)
     if count == 1:
         return None
     by_envs = _by_envs(count, num_seeds)
     if count not in fitting:
-        others = f"Use {_listed(fitting)} devices, or other" if fitting else "Use other"
+        others = f"Use {listed(fitting, 'or')} devices, or other" if fitting else "Use other"
         raise UserError(
-            f"devices must divide the work: {count} devices would split {num_seeds} seeds in {count // by_envs} and "
-            f"the {num_envs} environments (num_envs) of each in {by_envs}, which does not go. "
+            f"{_asked_by(devices)} must divide the work: {count} devices would split {num_seeds} seeds in "
+            f"{count // by_envs} and the {num_envs} environments (num_envs) of each in {by_envs}, which does not go. "
             f"{others} seeds or environments."
         )
     grid = np.array([local[: count // together] for local in visible]).reshape(-1, by_envs)
@@ -70,14 +74,14 @@ def _by_envs(count: int, num_seeds: int) -> int:
     return count // math.gcd(count, num_seeds)
 
 
-def _check_count(count: int, possible: range) -> None:
+def _check_count(name: str, count: int, possible: range) -> None:
     if count in possible:
         return
     kind, most = jax.devices()[0].platform, possible[-1]
     each = f" in {possible.step} processes, and a multiple of that" if possible.step > 1 else ""
     more = f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU." if kind == "cpu" and not each else ""
     raise UserError(
-        f"devices must be at most {most}, the number of {kind} devices that there are{each}; found {count}.{more}"
+        f"{name} must be at most {most}, the number of {kind} devices that there are{each}; found {count}.{more}"
     )
 
 
@@ -97,7 +101,3 @@ def num_sharing(mesh: Mesh | None) -> int:
 def seeds_in_memory(mesh: Mesh | None, num_seeds: int) -> int:
     """Returns how many seeds a memory holds, those that several devices hold counted for each of them."""
     return num_seeds if mesh is None else num_seeds // mesh.shape[SEEDS] * num_sharing(mesh)
-
-
-def _listed(numbers: list[int]) -> str:
-    return " or ".join(", ".join(map(str, numbers)).rsplit(", ", 1))

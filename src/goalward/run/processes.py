@@ -8,30 +8,21 @@ process, which is then the first, the functions of this module do what they say 
 from __future__ import annotations
 
 import json
-import socket
-import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from goalward import __version__
-from goalward.errors import GoalwardError, UserError, brief
+from goalward.errors import GoalwardError, UserError, brief, listed
+from goalward.run.meeting import Place, meet
 
 T = TypeVar("T")
 _MOST_PROCESSES, _MOST_PORTS = 10_000, 65_535
 _MOST_DIGITS = 9  # of a number that is read; more are too large whatever they say
-_SECONDS_TO_MEET = 280  # until the first process must listen; JAX itself aborts after 300
-
-
-class Place(NamedTuple):
-    """Where the processes meet, and which of them this one is."""
-
-    address: str  # host:port of the first process
-    number: int  # of this process, from 0
-    num_processes: int
+_SECONDS_TO_MEET = 300
 
 
 def parse_place(text: str) -> Place | None:
@@ -59,7 +50,7 @@ def parse_place(text: str) -> Place | None:
     return Place(address, number, num_processes)
 
 
-def join(text: str | None) -> None:
+def join(text: str | None, say: Callable[[str], None]) -> None:
     """Joins this process to the others; does nothing for None. Before anything is computed."""
     if text is None:
         return
@@ -68,37 +59,11 @@ def join(text: str | None) -> None:
         if place is None:
             jax.distributed.initialize()
         else:
-            _require_meeting_point(place)
+            meet(place, _SECONDS_TO_MEET, say)
             jax.distributed.initialize(place.address, place.num_processes, place.number)
     except (RuntimeError, ValueError) as error:  # no cluster, or JAX has started already
         hint = " Where JAX finds no cluster, name the processes: HOST:PORT,K,N." if place is None else ""
         raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.{hint}") from error
-
-
-def _require_meeting_point(place: Place) -> None:
-    """Raises where JAX would end the process without a word: a port in use, or nobody who listens at the address."""
-    host, _, port = place.address.rpartition(":")
-    if place.number == 0:
-        try:
-            with socket.create_server(("", int(port))):
-                return
-        except OSError as error:
-            raise UserError(
-                f"Expected port {port} to be free for the processes to meet at; {error.strerror}. Choose another."
-            ) from error
-    deadline = time.monotonic() + _SECONDS_TO_MEET
-    while True:
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
-                return
-        except socket.gaierror as error:
-            raise UserError(f"Expected join to name the first process's host; '{host}': {error.strerror}.") from error
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise UserError(
-                    f"Expected the first process to listen at {place.address}; found nobody in {_SECONDS_TO_MEET} s."
-                ) from error
-            time.sleep(0.2)
 
 
 def count() -> int:
@@ -116,6 +81,22 @@ def require_same(what: str) -> None:
     what += f"{__version__} {jax.__version__}"
     if count() > 1 and from_all(from_first(lambda: what) != what).any():
         raise UserError("Expected all processes of a run to be given the same command; found differences.")
+
+
+def in_all(make: Callable[[], T]) -> T:
+    """Returns what `make` returns in this process; raises in all processes if it fails in any, so that none waits."""
+    if count() == 1:
+        return make()
+    try:
+        value, failure = make(), None
+    except Exception as error:  # whatever it is, the others have to hear of it
+        failure = error
+    failed = np.flatnonzero(from_all(failure is not None))
+    if failure is not None:
+        raise failure
+    if len(failed):
+        raise UserError(f"Expected all processes to begin; number {listed(failed, 'and')} did not, and says why.")
+    return value
 
 
 def from_first(make: Callable[[], T]) -> T:

@@ -25,9 +25,9 @@ from goalward.run.loop import Training
 from goalward.run.member import Member, Run
 from goalward.run.memory import require_memory
 from goalward.run.prepare import prepare
-from goalward.run.processes import from_first, is_first, require_same
+from goalward.run.processes import from_first, in_all, is_first, require_same
 from goalward.run.processes import join as join_processes
-from goalward.run.progress import Silent, Terminal
+from goalward.run.progress import Reporter, Silent, Terminal
 
 
 def train(
@@ -80,11 +80,15 @@ def train(
         run={"seeds": seeds, "first_seed": first_seed, "steps": steps},
         settings=settings,
     )
-    join_processes(join)  # after all mistakes that need nobody else to be noticed
-    goal, reward = _part(plan, "goal", goal), _part(plan, "reward", reward)
-    env = _environment(plan, task, goal, reward)
-    plan = plan.for_env(env, goal, reward)
-    learner = plan.algo.bind(env, plan.num_iterations)
+    join_processes(join, _reporter(show_progress).say)
+
+    def build() -> tuple[GoalEnv, Plan, Learner]:
+        parts = _part(plan, "goal", goal), _part(plan, "reward", reward)
+        env = _environment(plan, task, *parts)
+        whole = plan.for_env(env, *parts)
+        return env, whole, whole.algo.bind(env, whole.num_iterations)
+
+    env, plan, learner = in_all(build)
     require_same(f"{plan.to_toml()}{out}{asked_devices(devices)}")
     mesh = _mesh(plan, learner, devices)
     directory = _new_directory(out, plan, env)
@@ -189,14 +193,17 @@ def _environment(plan: Plan, task: str | GoalEnv, goal: Any, reward: Any) -> Goa
     return env
 
 
+def _reporter(show_progress: bool) -> Reporter:
+    return Terminal() if show_progress else Silent()
+
+
 def _run(wanted: Sequence[tuple[RunDirectory, Plan, Learner]], *, mesh: Mesh | None, show_progress: bool) -> list[Run]:
     """Returns the runs at their end; no other process can write their directories meanwhile."""
     with ExitStack() as held:
         from_first(lambda: [held.enter_context(directory.locked()) for directory, _, _ in wanted])
         try:
             members = [Member(*parts) for parts in wanted]
-            reporter = Terminal() if show_progress and is_first() else Silent()
-            return Training(members, reporter, mesh=mesh).run()
+            return Training(members, _reporter(show_progress and is_first()), mesh=mesh).run()
         except Exception:
             for directory, _, _ in wanted:
                 directory.discard_unless_begun()
@@ -226,11 +233,10 @@ def resume(
 
     """
     prepare(devices)
-    join_processes(join)
+    join_processes(join, _reporter(show_progress).say)
     plan = Plan.from_toml(from_first(lambda: RunDirectory.open(path).plan().to_toml()))
     directory = RunDirectory(Path(path))
-    env = environment_of(plan, env)
-    learner = settings_of(plan, algo).bind(env, plan.num_iterations)
+    learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
     require_same(f"{path}{asked_devices(devices)}")
     mesh = _mesh(plan, learner, devices)
     return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]

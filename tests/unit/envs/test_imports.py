@@ -6,7 +6,17 @@ import sys
 import pytest
 
 PACKAGE = {
-    "heavy/__init__.py": "print('heavy runs')\nfrom heavy.inner import light\nbuilt = light.value + 1\n",
+    "heavy/__init__.py": """
+import os, time
+print("heavy runs")
+if "FAIL" in os.environ:
+    raise RuntimeError("broken")
+__version__ = 1
+__all__ = ["built"]
+from heavy.inner import light
+time.sleep(0.2)
+built = light.value + 1
+""",
     "heavy/inner/__init__.py": "print('inner runs')\nsize = 5\n",
     "heavy/inner/light.py": "value = 1\nimport heavy.inner.light as itself\n",
 }
@@ -41,6 +51,48 @@ def test_a_package_runs_once_when_something_is_asked_of_it(printed):
     script = POSTPONED + "import heavy\nprint(heavy.built, heavy.built, heavy.inner.light.value, heavy.inner.size)"
 
     assert printed(script) == ["1", "heavy runs", "inner runs", "2 2 1 5"]
+
+
+@pytest.mark.parametrize(
+    "script", ["from heavy import *", "from heavy import built", "import heavy\nbuilt = heavy.__version__ + 1"]
+)
+def test_however_it_is_asked(printed, script):
+    assert printed(f"{POSTPONED}\n{script}\nprint(built)") == ["1", "heavy runs", "2"]
+
+
+def test_threads_wait_for_the_first_that_asks(printed):
+    script = """
+from concurrent.futures import ThreadPoolExecutor
+import heavy
+with ThreadPoolExecutor(8) as pool:
+    print(set(pool.map(lambda _: heavy.built, range(8))))
+"""
+    assert printed(POSTPONED + script) == ["1", "heavy runs", "{2}"]
+
+
+def test_a_package_that_fails_says_so_every_time(printed):
+    script = """
+import heavy, os
+os.environ["FAIL"] = "1"
+for _ in range(2):
+    try:
+        heavy.built
+    except RuntimeError as error:
+        print(error)
+"""
+    assert printed(POSTPONED + script) == ["1", "heavy runs", "broken", "heavy runs", "broken"]
+
+
+def test_what_it_does_not_have_is_missed_as_ever(printed):
+    script = """
+import heavy
+print(hasattr(heavy, "__wrapped__"))
+try:
+    heavy.missing
+except AttributeError as error:
+    print(error)
+"""
+    assert printed(POSTPONED + script) == ["1", "False", "heavy runs", "module 'heavy' has no attribute 'missing'"]
 
 
 def test_a_package_that_is_imported_already_stays(printed):

@@ -136,18 +136,23 @@ def test_unknown_names_offer_the_known_ones(arguments, words):
     assert words in str(caught.value)
 
 
-def test_a_task_whose_package_is_missing_names_the_extra(monkeypatch):
-    task = Task(
+def grid_task(package):
+    """Returns a task that a package would bring."""
+    return Task(
         name="grid/one",
-        constructor="nosuchpackage.grid:Grid",
+        constructor=f"{package}:Grid",
         num_agents=1,
         actions="discrete",
-        goals={},
-        rewards={},
+        goals={"cell": "goalward.goals.toy:Position"},
+        rewards={"none": "goalward.rewards.toy:Sparse"},
         summary="",
-        package="nosuchpackage",
+        package=package,
         extra="grid",
     )
+
+
+def test_a_task_whose_package_is_missing_names_the_extra(monkeypatch):
+    task = grid_task("nosuchpackage")
     monkeypatch.setitem(TASKS, task.name, task)
     with pytest.raises(gw.UserError) as caught:
         gw.make("grid/one")
@@ -156,6 +161,14 @@ def test_a_task_whose_package_is_missing_names_the_extra(monkeypatch):
     assert task.suite == "grid"
     assert "nosuchpackage" in str(caught.value)
     assert "pip install 'goalward[grid]'" in str(caught.value)
+
+
+def test_a_suite_that_cannot_be_imported_says_why(monkeypatch, tmp_path):
+    (tmp_path / "halfpackage.py").write_text("import nosuchpart")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(TASKS, "grid/one", grid_task("halfpackage"))
+    with pytest.raises(gw.UserError, match=r"installed but could not be imported; .*No module named 'nosuchpart'"):
+        gw.make("grid/one")
 
 
 def test_a_module_in_the_current_directory_is_found(own_module):

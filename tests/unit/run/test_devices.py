@@ -61,6 +61,12 @@ def test_so_is_a_variable_that_holds_none(text, monkeypatch):
         make_mesh(8, 8)
 
 
+def test_a_variable_that_asks_for_too_many_is_named(monkeypatch):
+    monkeypatch.setenv("GOALWARD_DEVICES", "9")
+    with pytest.raises(gw.UserError, match="GOALWARD_DEVICES must be at most 8"):
+        make_mesh(9, 8)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

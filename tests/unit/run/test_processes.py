@@ -1,6 +1,7 @@
 """Where processes meet; what they do together is tested with two of them in tests/learning."""
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 import goalward as gw
-from goalward.run.processes import Place, from_all, from_first, parse_place
+from goalward.run.meeting import Place, meet
+from goalward.run.processes import from_all, from_first, in_all, parse_place
 
 
 @pytest.mark.parametrize(
@@ -59,10 +61,10 @@ def port():
 
 def test_a_process_that_has_computed_already_cannot_join(goalward, port):
     jax.block_until_ready(jnp.zeros(1))
-    code, _, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},0,2")
+    code, _, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},0,1")
 
     assert code == 2
-    assert f"could not be joined by 'localhost:{port},0,2'" in err
+    assert f"could not be joined by 'localhost:{port},0,1'" in err
 
 
 def test_a_port_that_is_taken_and_a_host_that_is_unknown_are_named(goalward):
@@ -77,14 +79,73 @@ def test_a_port_that_is_taken_and_a_host_that_is_unknown_are_named(goalward):
     assert "Expected join to name the first process's host; 'no.such.host.invalid'" in err
 
 
-def test_a_first_process_that_never_listens_is_missed(goalward, port, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [(0, "number 1 of 2 did not come in time"), (1, "Expected the first process to listen at localhost:{port}; found")],
+)
+def test_a_process_that_never_comes_is_missed(goalward, port, monkeypatch, number, sentence):
     monkeypatch.setattr("goalward.run.processes._SECONDS_TO_MEET", 0.5)
-    code, _, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},1,2")
+    code, out, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},{number},2")
 
     assert code == 2
-    assert f"Expected the first process to listen at localhost:{port}; found nobody" in err
+    assert sentence.format(port=port) in err
+    assert out == ("" if number else f"Waiting at localhost:{port} for 1 of 2 processes.\n")
+
+
+@pytest.fixture
+def meeting(port):
+    """Returns a function from the numbers and counts of processes to what each is told, None if all is well."""
+
+    def told(place):
+        try:
+            return meet(place, 5.0, lambda _: None)
+        except gw.UserError as error:
+            return str(error)
+
+    def all_told(*numbers, host="localhost"):
+        with ThreadPoolExecutor(len(numbers)) as pool:
+            return list(pool.map(told, [Place(f"{host}:{port}", *pair) for pair in numbers]))
+
+    return all_told
+
+
+def test_processes_meet_in_any_order(meeting):
+    assert meeting((2, 3), (0, 3), (1, 3)) == [None] * 3
+    assert meeting((0, 2), (1, 2), host="127.0.0.1") == [None] * 2
+    assert meeting((0, 1)) == [None]
+
+
+def test_processes_that_do_not_fit_are_all_told(meeting):
+    doubled = meeting((0, 3), (1, 3), (1, 3))
+    assert len(set(doubled)) == 1
+    assert "two processes say that they are number 1" in doubled[0]
+
+    counting = meeting((0, 2), (1, 3))
+    assert len(set(counting)) == 1
+    assert "one process counts 3 of them, the first 2" in counting[0]
+
+
+def test_strangers_are_passed_over(meeting, port):
+    def visit():
+        for words in (b"GET / HTTP/1.1\r\n\r\n", b"", b"goalward 1\n"):
+            while True:
+                try:
+                    with socket.create_connection(("localhost", port)) as stranger:
+                        stranger.sendall(words)
+                    break
+                except ConnectionRefusedError:
+                    continue
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(meeting, (0, 2))
+        visit()
+        assert meeting((1, 2)) == [None]
+        assert first.result() == [None]
 
 
 def test_alone_a_process_is_the_first_and_the_only_one():
     assert from_first(lambda: "its own") == "its own"
     assert from_all(np.array([1.0, 2.0])).tolist() == [[1.0, 2.0]]
+    assert in_all(lambda: "done") == "done"
+    with pytest.raises(KeyError):
+        in_all(lambda: {}["missing"])
