@@ -287,7 +287,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "evaluation": lambda: evaluation(read("evaluation_share")["rows"]),
     "throughput": lambda: throughput(read_all("throughput")),
     "kernels": lambda: kernels(read_all("throughput")),
-    "starts": lambda: starts(read_all("throughput")),
+    "starts": lambda: starts(read_all("throughput") + read_all("starts")),
     "precisions": lambda: precisions(read("precision")["rows"]),
     "before": lambda: before(read("before")["rows"]),
 }
