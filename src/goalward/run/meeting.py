@@ -14,8 +14,8 @@ from typing import NamedTuple, NoReturn
 
 from goalward.errors import UserError, listed
 
-_GREETING = "goalward"
-_ALL_ARE_HERE = "all are here"
+_GREETING = "goalward"  # begins whatever is said; a line that does not is of some other program
+_ALL_ARE_HERE = f"{_GREETING} all are here"
 _MOST_BYTES = 1000  # of what one says
 _SECONDS_TO_SPEAK = 5.0  # whoever connects and says nothing is none of ours
 
@@ -90,8 +90,8 @@ def _arrive(place: Place, deadline: float) -> None:
             answer = ""
         if answer == _ALL_ARE_HERE:
             return
-        if answer:
-            raise UserError(answer)
+        if answer.startswith(_GREETING):
+            raise UserError(answer.removeprefix(f"{_GREETING} "))
         if time.monotonic() > deadline:
             raise UserError(f"Expected the first process to listen at {place.address}; found nobody in time.")
         time.sleep(0.2)
@@ -127,5 +127,5 @@ def _refuse(guests: list[socket.socket], reason: str) -> NoReturn:
     message = f"Expected all processes of a run to meet, each with a number of its own; {reason}."
     for guest in guests:
         with contextlib.suppress(OSError):
-            guest.sendall(f"{message}\n".encode())
+            guest.sendall(f"{_GREETING} {message}\n".encode())
     raise UserError(message)

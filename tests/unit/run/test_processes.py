@@ -143,6 +143,17 @@ def test_strangers_are_passed_over(meeting, port):
         assert first.result() == [None]
 
 
+def test_another_program_at_the_address_is_not_the_first_process(port):
+    def answer(server):
+        with server.accept()[0] as visitor:
+            visitor.sendall(b"SSH-2.0-OpenSSH\n")
+
+    with socket.create_server(("localhost", port)) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(answer, server)
+        with pytest.raises(gw.UserError, match="Expected the first process to listen"):
+            meet(Place(f"localhost:{port}", 1, 2), 0.1, lambda _: None)
+
+
 def test_alone_a_process_is_the_first_and_the_only_one():
     assert from_first(lambda: "its own") == "its own"
     assert from_all(np.array([1.0, 2.0])).tolist() == [[1.0, 2.0]]
