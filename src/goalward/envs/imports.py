@@ -12,8 +12,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-import jax
-
 _STREAMS = ("stdout", "stderr", "__stdout__", "__stderr__")
 
 
@@ -95,6 +93,8 @@ def on_cpu() -> contextlib.AbstractContextManager[Any]:
     a GPU takes. A program that uses the constants takes them along wherever it runs. JAX starts only when something is
     computed: until then it can still be told of how many devices the CPU shall consist.
     """
+    import jax  # here, since those who only list tasks need not wait for it
+
     platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
     has_cpu = not platforms or "cpu" in platforms.split(",")
     return jax.default_device("cpu") if has_cpu else contextlib.nullcontext()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from goalward.envs.imports import on_cpu
 from goalward.envs.tasks import TASKS, Task
 from goalward.errors import UserError, brief, plain_number, unknown_name
 
@@ -55,8 +56,6 @@ def make(
     merged = {name: plain_number(value) for name, value in merged.items()}
     merged["goal"] = _part(f"goal of {task}", goal, entry.goals)
     merged["reward"] = _part(f"reward of {task}", reward, entry.rewards)
-    from goalward.envs.imports import on_cpu  # imports JAX, which those who only list tasks need not wait for
-
     with on_cpu():
         return _construct(task, _load_suite(task, entry), merged)
 
