@@ -65,6 +65,8 @@ def _load_suite(task: str, entry: Task) -> Any:
     try:
         return _load(entry.constructor)
     except ImportError as error:
+        if entry.package is None:
+            raise
         raise UserError(
             f"Task '{task}' needs the package {entry.package}, which is installed but could not be imported; it raised "
             f"{brief(error)}. Install it anew with: pip install --force-reinstall 'goalward[{entry.extra}]'"

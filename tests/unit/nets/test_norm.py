@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from goalward.nets.mlp import ACTIVATIONS
-from goalward.nets.norm import EPSILON, fits_kernels, fused, in_kernel, plain
+from goalward.nets.norm import EPSILON, fits_kernels, fused, kernel_activation, plain
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -71,7 +71,7 @@ def test_kernels_on_a_gpu_give_what_they_give_interpreted(dtype):
 
 def test_swish_by_an_approximate_tanh_has_the_slope_of_swish(monkeypatch):
     monkeypatch.setattr("goalward.nets.norm.plt.approx_tanh", jnp.tanh)  # an instruction that a CPU does not have
-    swish = in_kernel(ACTIVATIONS["swish"], jnp.bfloat16, False)
+    swish = kernel_activation(ACTIVATIONS["swish"], jnp.bfloat16, False)
     x = jnp.linspace(-8.0, 8.0, 33)
     for function in (lambda f: f, lambda f: jax.vmap(jax.grad(f))):
         np.testing.assert_allclose(function(swish)(x), function(ACTIVATIONS["swish"])(x), atol=1e-6)
