@@ -94,7 +94,7 @@ def test_kernels_take_each_seed_with_its_own_parameters(batch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(("batch", "programs"), [((), (96, 1)), ((10,), (48, 10)), ((10, 2), (48, 20))])
+@pytest.mark.parametrize(("batch", "programs"), [((), (192, 1)), ((10,), (48, 10)), ((10, 2), (48, 20))])
 def test_kernels_are_made_for_a_gpu_and_larger_where_there_is_much_to_do(batch, programs):
     def gradients(x, affine, grad):
         return outputs_and_gradients(lambda x, affine: fused(x, affine, ACTIVATIONS["swish"], False), x, affine, grad)
