@@ -117,6 +117,7 @@ def _whole_batch(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
     return whole
 
 
+@partial(jax.jit, static_argnames=("activate", "interpret", "is_differentiated"))  # so one kernel serves all layers
 def _call_forward(
     x: jax.Array, affine: jax.Array, *, activate: Activate, interpret: bool, is_differentiated: bool
 ) -> Arrays:
@@ -132,6 +133,7 @@ def _call_forward(
     return tuple(results)
 
 
+@partial(jax.jit, static_argnames=("activate", "interpret"))
 def _call_backward(*arrays: jax.Array, activate: Activate, interpret: bool) -> Arrays:
     """Returns the gradients of x [B, R, H] and affine [B, 3, H]."""
     x, affine, statistics, grad = arrays
