@@ -1,7 +1,8 @@
 """Starts of episodes, drawn in batches ahead of need.
 
 Under `vmap` a conditional reset runs for every environment at every step, and a reset can cost more than a step.
-Here resets are drawn E at a time into a pool and handed out one by one, so an episode costs one reset.
+Here resets are drawn 3 E at a time into a pool and handed out one by one, so an episode costs one reset. On a GPU a
+draw takes as long for many as for few, and waits for whatever loops a reset has: the larger the pool, the rarer.
 
 The n-th episode of a seed starts from `fold_in(key, n)`: every start is an independent draw with a goal of its own,
 used once, and the same whether the seed trains alone or beside others.
@@ -18,12 +19,14 @@ from goalward.data.seeds import any_seed
 from goalward.envs.base import Episode, GoalEnv, start_episode
 from goalward.shards import join_envs, split_envs
 
+_STARTS_PER_ENV = 4  # E of them are always at hand, the others are drawn together; checkpoints hold them all
+
 
 class Starts(NamedTuple):
-    """A ring of 2 E episodes that have not begun; start number n lies in slot n modulo 2 E."""
+    """A ring of 4 E episodes that have not begun; start number n lies in slot n modulo 4 E."""
 
     key: jax.Array
-    pool: Episode  # [2 E, ...]
+    pool: Episode  # [4 E, ...]
     num_drawn: jax.Array  # [] int32
     num_used: jax.Array  # [] int32
     num_reused: jax.Array  # [] int32, those that were handed out before they had been drawn, so for a second time
@@ -31,8 +34,9 @@ class Starts(NamedTuple):
 
 def first_starts(env: GoalEnv, key: jax.Array, num_envs: int) -> Starts:
     """Returns a full pool for E environments."""
-    pool = _draw(env, key, jnp.arange(2 * num_envs))
-    return Starts(key, pool, num_drawn=jnp.int32(2 * num_envs), num_used=jnp.int32(0), num_reused=jnp.int32(0))
+    size = _STARTS_PER_ENV * num_envs
+    pool = _draw(env, key, jnp.arange(size))
+    return Starts(key, pool, num_drawn=jnp.int32(size), num_used=jnp.int32(0), num_reused=jnp.int32(0))
 
 
 def take_starts(starts: Starts, wanted: jax.Array) -> tuple[Starts, Episode]:
@@ -48,10 +52,10 @@ def take_starts(starts: Starts, wanted: jax.Array) -> tuple[Starts, Episode]:
 def refill(env: GoalEnv, starts: Starts) -> Starts:
     """Returns the pool with at least E unused starts, enough for every environment to end at once."""
     size = starts.pool.elapsed.shape[0]
-    num_envs = size // 2
+    num_envs = size // _STARTS_PER_ENV
 
     def draw_more(starts: Starts) -> Starts:
-        numbers = starts.num_drawn + jnp.arange(num_envs, dtype=jnp.int32)
+        numbers = starts.num_drawn + jnp.arange(size - num_envs, dtype=jnp.int32)
         # A pool that is refilled for its neighbours' sake may be too full for all of them; the rest is drawn later.
         fits = numbers < starts.num_used + size
         slots = jnp.where(fits, numbers % size, size)

@@ -14,6 +14,7 @@ from goalward.envs.base import EnvSpec, TimeStep
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 ENVS = 6
+POOL = 4 * ENVS
 
 
 class Ticket:
@@ -64,7 +65,7 @@ def test_episodes_take_the_starts_in_the_order_of_their_numbers(rollout):
         handed_out += [shown[t + 1, e] for e in range(ENVS) if rollout.done[t, e]]
     handed_out += [worlds.episodes.step.obs[e, 0, 0] for e in range(ENVS) if rollout.done[79, e]]
 
-    assert len(handed_out) > 5 * 2 * ENVS
+    assert len(handed_out) > 3 * POOL
     assert handed_out == tickets(key, range(len(handed_out)))
     assert int(worlds.starts.num_used) == len(handed_out)
 
@@ -77,10 +78,10 @@ def test_no_start_is_used_twice(rollout):
 
 
 def test_resets_are_drawn_as_episodes_need_them(rollout):
-    """One draw of E starts for E that were used: at most a pool more than the episodes."""
+    """As many are drawn as were used since the last draw: at most a pool more than the episodes."""
     _, worlds, _ = rollout
 
-    assert int(worlds.starts.num_drawn) - int(worlds.starts.num_used) <= 2 * ENVS
+    assert int(worlds.starts.num_drawn) - int(worlds.starts.num_used) <= POOL
 
 
 def test_a_seed_takes_the_same_starts_beside_others(rollout):
@@ -97,7 +98,7 @@ def test_a_seed_takes_the_same_starts_beside_others(rollout):
 def test_a_start_that_is_handed_out_before_it_is_drawn_is_counted():
     starts = first_starts(Ticket(), jax.random.key(0), ENVS)
     everyone = jnp.ones(ENVS, bool)
-    for _ in range(3):
+    for _ in range(POOL // ENVS + 1):
         starts, _ = take_starts(starts, everyone)  # without a refill
 
     assert int(starts.num_reused) == ENVS
@@ -106,12 +107,13 @@ def test_a_start_that_is_handed_out_before_it_is_drawn_is_counted():
 
 def test_a_pool_that_is_full_enough_stays_as_it_is():
     starts = first_starts(Ticket(), jax.random.key(0), ENVS)
-    starts, _ = take_starts(starts, jnp.ones(ENVS, bool))
+    for _ in range(POOL // ENVS - 1):
+        starts, _ = take_starts(starts, jnp.ones(ENVS, bool))
     refilled = refill(Ticket(), starts)
 
-    assert int(refilled.num_drawn) == 2 * ENVS
+    assert int(refilled.num_drawn) == POOL  # everyone could still begin an episode
     starts, _ = take_starts(refilled, jnp.arange(ENVS) == 2)
-    assert int(refill(Ticket(), starts).num_drawn) == 3 * ENVS
+    assert int(refill(Ticket(), starts).num_drawn) == 2 * POOL - ENVS
 
 
 def test_a_full_pool_beside_an_empty_one_loses_nothing():
@@ -119,13 +121,13 @@ def test_a_full_pool_beside_an_empty_one_loses_nothing():
     keys = jnp.stack([jax.random.key(0), jax.random.key(1)])
     starts = jax.vmap(lambda key: first_starts(env, key, ENVS))(keys)
     wanted = jnp.stack([jnp.zeros(ENVS, bool), jnp.ones(ENVS, bool)])
-    for _ in range(2):
+    for _ in range(POOL // ENVS):
         starts, _ = jax.vmap(take_starts)(starts, wanted)
     starts = jax.vmap(lambda s: refill(env, s))(starts)
 
-    assert starts.num_drawn.tolist() == [2 * ENVS, 3 * ENVS]
+    assert starts.num_drawn.tolist() == [POOL, 2 * POOL - ENVS]
     shown = [int(ticket) for ticket in starts.pool.state[0][0]]
-    assert shown == tickets(keys[0], range(2 * ENVS))
+    assert shown == tickets(keys[0], range(POOL))
 
 
 def test_a_refill_is_not_computed_while_no_seed_needs_one():
