@@ -1,8 +1,9 @@
 """Starts of episodes, drawn in batches ahead of need.
 
 Under `vmap` a conditional reset runs for every environment at every step, and a reset can cost more than a step.
-Here resets are drawn 3 E at a time into a pool and handed out one by one, so an episode costs one reset. On a GPU a
-draw takes as long for many as for few, and waits for whatever loops a reset has: the larger the pool, the rarer.
+Here resets are drawn 3 E at a time into a pool and handed out one by one, so an episode costs about one reset: only
+a pool that is refilled for its neighbours' sake draws some in vain. On a GPU a draw takes as long for many as for few,
+and waits for whatever loops a reset has: the larger the pool, the rarer.
 
 The n-th episode of a seed starts from `fold_in(key, n)`: every start is an independent draw with a goal of its own,
 used once, and the same whether the seed trains alone or beside others.

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 _STREAMS = ("stdout", "stderr", "__stdout__", "__stderr__")
+_one_is_quiet = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -20,10 +21,10 @@ def quiet_import() -> Iterator[None]:
     """Returns a context in which nothing is printed, and after which `sys.stdout` is what it was before.
 
     JaxMARL prints when it is imported, and sets `sys.stdout` to `sys.__stdout__` on the way, which undoes both an
-    ordinary redirection and the capture of a notebook or a test.
+    ordinary redirection and the capture of a notebook or a test. Streams belong to all threads: one import at a time.
     """
-    streams = {name: getattr(sys, name) for name in _STREAMS}
-    with open(os.devnull, "w") as nowhere:
+    with _one_is_quiet, open(os.devnull, "w") as nowhere:
+        streams = {name: getattr(sys, name) for name in _STREAMS}
         for name in _STREAMS:
             setattr(sys, name, nowhere)
         try:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from goalward.envs.base import GoalEnv
     from goalward.goals.base import Goal
     from goalward.rewards.base import Reward
+
+_one_suite_at_a_time = threading.RLock()  # suites import each other's packages, in circles that threads run into
 
 
 def make(
@@ -64,7 +67,7 @@ def _load_suite(task: str, entry: Task) -> Any:
     """Returns what builds a task's environment; raises `UserError` if its package is there but cannot be imported."""
     try:
         return _load(entry.constructor)
-    except ImportError as error:
+    except Exception as error:  # whatever a package raises while it is imported
         if entry.package is None:
             raise
         raise UserError(
@@ -147,4 +150,5 @@ def _check_names(task: str, factory: Callable[..., Any], arguments: Mapping[str,
 
 def _load(reference: str) -> Any:
     module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    with _one_suite_at_a_time:
+        return getattr(importlib.import_module(module), attribute)

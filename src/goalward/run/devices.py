@@ -17,6 +17,7 @@ from goalward.errors import UserError, counted, listed, plain_number
 from goalward.shards import ENVS, SEEDS
 
 DEVICES_VARIABLE = "GOALWARD_DEVICES"
+_MOST_CPU_DEVICES = 1024  # that anybody would make of a CPU
 
 
 def asked_devices(devices: int | None) -> int | None:
@@ -78,10 +79,14 @@ def _check_count(name: str, count: int, possible: range) -> None:
     if count in possible:
         return
     kind, most = jax.devices()[0].platform, possible[-1]
-    each = f" in {possible.step} processes, and a multiple of that" if possible.step > 1 else ""
-    more = f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU." if kind == "cpu" and not each else ""
+    each = f"a multiple of {possible.step}, the number of processes, and " if possible.step > 1 else ""
+    more = (
+        f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU."
+        if kind == "cpu" and not each and count <= _MOST_CPU_DEVICES
+        else ""
+    )
     raise UserError(
-        f"{name} must be at most {most}, the number of {kind} devices that there are{each}; found {count}.{more}"
+        f"{name} must be {each}at most {most}, the number of {kind} devices that there are; found {count}.{more}"
     )
 
 

@@ -7,17 +7,19 @@ over a plain socket at the same address: each says which one it is, and waits un
 from __future__ import annotations
 
 import contextlib
+import os
+import selectors
 import socket
 import time
-from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from goalward.errors import UserError, listed
 
 _GREETING = "goalward"  # begins whatever is said; a line that does not is of some other program
 _ALL_ARE_HERE = f"{_GREETING} all are here"
 _MOST_BYTES = 1000  # of what one says
-_SECONDS_TO_SPEAK = 5.0  # whoever connects and says nothing is none of ours
+_SECONDS_TO_ANSWER = 5.0  # of somebody who is there
 
 
 class Place(NamedTuple):
@@ -40,54 +42,110 @@ class Place(NamedTuple):
 
 def meet(place: Place, seconds: float, say: Callable[[str], None]) -> None:
     """Returns when all processes are there; raises `UserError` in each if one is missing or they do not fit."""
-    deadline = time.monotonic() + seconds
     if place.number == 0:
-        _receive(place, deadline, say)
+        _receive(place, seconds, say)
     else:
-        _arrive(place, deadline)
+        _arrive(place, seconds)
 
 
-def _receive(place: Place, deadline: float, say: Callable[[str], None]) -> None:
-    """What the first process does: it waits for the others and answers all of them."""
-    missing = set(range(1, place.num_processes))
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(_listening(place.port))
-        if missing:
-            say(f"Waiting at {place.address} for {len(missing)} of {place.num_processes} processes.")
-        guests: list[socket.socket] = []
-        while missing:
-            server.settimeout(max(deadline - time.monotonic(), 0.01))
-            try:
-                guest = stack.enter_context(server.accept()[0])
-            except TimeoutError:
-                _refuse(
-                    guests, f"number {listed(sorted(missing), 'and')} of {place.num_processes} did not come in time"
-                )
-            words = _hear(guest, min(_SECONDS_TO_SPEAK, max(deadline - time.monotonic(), 0.01))).split()
-            if len(words) != 3 or words[0] != _GREETING:
+def _receive(place: Place, seconds: float, say: Callable[[str], None]) -> None:
+    """What the first process does: it waits for the others, and for itself, and answers all of them."""
+    deadline = time.monotonic() + seconds
+    with _listening(place.port) as server, _connection(place, server) as itself:
+        _greet(itself, place)
+        with _Reception(server, place, say) as reception:
+            if place.num_processes > 1:
+                say(f"Waiting at {place.address} for {place.num_processes - 1} of {place.num_processes} processes.")
+            while missing := reception.missing():
+                if time.monotonic() > deadline:
+                    who = f"number {listed(missing, 'and')} of {place.num_processes}"
+                    raise UserError(_do_not_meet(f"{who} did not come in time"))
+                reception.listen(deadline)
+
+
+class _Reception:
+    """Those who have come to the first process, and what they have said; they are told how it ended when it does."""
+
+    def __init__(self, server: socket.socket, place: Place, say: Callable[[str], None]) -> None:
+        self._server = server
+        self._place = place
+        self._say = say
+        self._ready = selectors.DefaultSelector()
+        self._said: dict[socket.socket, bytes] = {}  # by all who are connected
+        self._guests: dict[socket.socket, int] = {}  # those who have said their number
+
+    def __enter__(self) -> _Reception:
+        self._server.setblocking(False)
+        self._ready.register(self._server, selectors.EVENT_READ)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        told = str(error) if isinstance(error, UserError) else _do_not_meet("the first was stopped")
+        for guest in self._guests:
+            with contextlib.suppress(OSError):
+                guest.sendall((f"{_GREETING} {told}" if error else _ALL_ARE_HERE).encode() + b"\n")
+        self._ready.close()
+        for visitor in self._said:
+            visitor.close()
+
+    def missing(self) -> list[int]:
+        """Returns the numbers of those who are not here."""
+        return sorted(set(range(self._place.num_processes)) - set(self._guests.values()))
+
+    def listen(self, deadline: float) -> None:
+        """Returns as soon as somebody came, spoke or left, at the deadline at the latest."""
+        for key, _ in self._ready.select(max(deadline - time.monotonic(), 0.0)):
+            visitor = key.fileobj
+            assert isinstance(visitor, socket.socket)
+            if visitor is not self._server:
+                self._hear(visitor)
                 continue
-            guests.append(guest)
-            if words[2] != str(place.num_processes):
-                _refuse(guests, f"one process counts {words[2]} of them, the first {place.num_processes}")
-            if words[1] not in map(str, missing):
-                _refuse(guests, f"two processes say that they are number {words[1]}")
-            missing.remove(int(words[1]))
-        for guest in guests:
-            guest.sendall(f"{_ALL_ARE_HERE}\n".encode())
+            with contextlib.suppress(OSError):  # it was gone at once
+                visitor = self._server.accept()[0]
+                visitor.setblocking(False)
+                self._said[visitor] = b""
+                self._ready.register(visitor, selectors.EVENT_READ)
+
+    def _hear(self, visitor: socket.socket) -> None:
+        more = b""
+        with contextlib.suppress(OSError):
+            more = visitor.recv(_MOST_BYTES)
+        self._said[visitor] += more
+        line, end, _ = self._said[visitor].partition(b"\n")
+        if not more or len(self._said[visitor]) > _MOST_BYTES:
+            self._dismiss(visitor)
+        elif end and visitor not in self._guests:
+            self._welcome(visitor, line.decode(errors="replace").split())
+
+    def _welcome(self, visitor: socket.socket, words: list[str]) -> None:
+        if len(words) != 3 or words[0] != _GREETING or not all(word.isdecimal() for word in words[1:]):
+            self._dismiss(visitor)
+            return
+        number, count, known = int(words[1]), int(words[2]), set(self._guests.values())
+        self._guests[visitor] = number
+        if count != self._place.num_processes:
+            raise UserError(_do_not_meet(f"one process counts {count} of them, the first {self._place.num_processes}"))
+        if number in known:
+            raise UserError(_do_not_meet(f"two processes say that they are number {number}"))
+
+    def _dismiss(self, visitor: socket.socket) -> None:
+        self._ready.unregister(visitor)
+        del self._said[visitor]
+        visitor.close()
+        number = self._guests.pop(visitor, None)
+        if number is not None:
+            self._say(f"Number {number} of {self._place.num_processes} processes is gone; waiting for it.")
 
 
-def _arrive(place: Place, deadline: float) -> None:
+def _arrive(place: Place, seconds: float) -> None:
     """What any other process does: it finds the first and waits for its answer."""
+    deadline = time.monotonic() + seconds
     while True:
-        try:
-            with socket.create_connection((place.host, place.port), timeout=_SECONDS_TO_SPEAK) as first:
-                first.sendall(f"{_GREETING} {place.number} {place.num_processes}\n".encode())
-                answer = _hear(first, max(deadline - time.monotonic(), 0.01) + _SECONDS_TO_SPEAK)
-        except socket.gaierror as error:
-            message = f"Expected join to name the first process's host; '{place.host}': {error.strerror}."
-            raise UserError(message) from error
-        except OSError:  # not there yet
-            answer = ""
+        answer = ""
+        with contextlib.suppress(OSError), _connection(place) as first:  # or not there yet, or gone
+            _greet(first, place)
+            # The first came before it could be found, so it answers within the time that it waits itself.
+            answer = _line_from(first, time.monotonic() + seconds + _SECONDS_TO_ANSWER)
         if answer == _ALL_ARE_HERE:
             return
         if answer.startswith(_GREETING):
@@ -97,6 +155,44 @@ def _arrive(place: Place, deadline: float) -> None:
         time.sleep(0.2)
 
 
+@contextlib.contextmanager
+def _connection(place: Place, server: socket.socket | None = None) -> Iterator[socket.socket]:
+    """Yields a connection to the first process; that one has a `server` itself and must reach it as JAX will later."""
+    try:
+        connection = socket.create_connection((place.host, place.port), timeout=_SECONDS_TO_ANSWER)
+    except (socket.gaierror, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not the name of one"
+        raise UserError(f"Expected join to name the first process's host; '{place.host}': {reason}.") from error
+    except OSError as error:
+        if server is None:
+            raise
+        raise UserError(
+            f"Expected the first process to run at {place.address}; it cannot reach itself there "
+            f"({error.strerror or error})."
+        ) from error
+    with connection:
+        if connection.getsockname() == connection.getpeername():
+            # Nobody listens: the system drew the very same port for this side, and so connected it to itself.
+            raise ConnectionRefusedError
+        yield connection
+
+
+def _greet(first: socket.socket, place: Place) -> None:
+    first.sendall(f"{_GREETING} {place.number} {place.num_processes}\n".encode())
+
+
+def _line_from(other: socket.socket, deadline: float) -> str:
+    """Returns the line that the other process says, empty if it says none."""
+    said = b""
+    while b"\n" not in said and len(said) < _MOST_BYTES:
+        other.settimeout(max(deadline - time.monotonic(), 0.01))
+        more = other.recv(_MOST_BYTES)
+        if not more:
+            return ""
+        said += more
+    return said.partition(b"\n")[0].decode(errors="replace")
+
+
 def _listening(port: int) -> socket.socket:
     """Returns a server at the port, for both versions of the protocol where the machine has both."""
     try:
@@ -104,28 +200,11 @@ def _listening(port: int) -> socket.socket:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
         return socket.create_server(("", port))
     except OSError as error:
-        message = f"Expected port {port} to be free for the processes to meet at; {error.strerror}. Choose another."
-        raise UserError(message) from error
+        raise UserError(
+            f"Expected port {port} to be free for the processes to meet at; {os.strerror(error.errno or 0)}. Choose "
+            "another, unless a second process was given the number 0."
+        ) from error
 
 
-def _hear(other: socket.socket, seconds: float) -> str:
-    """Returns the line that the other process says, empty if it says none."""
-    other.settimeout(seconds)
-    said = b""
-    with contextlib.suppress(OSError):
-        while b"\n" not in said and len(said) < _MOST_BYTES:
-            more = other.recv(_MOST_BYTES)
-            if not more:
-                return ""
-            said += more
-    line, end, _ = said.partition(b"\n")
-    return line.decode(errors="replace") if end else ""
-
-
-def _refuse(guests: list[socket.socket], reason: str) -> NoReturn:
-    """Raises, in all processes that have come."""
-    message = f"Expected all processes of a run to meet, each with a number of its own; {reason}."
-    for guest in guests:
-        with contextlib.suppress(OSError):
-            guest.sendall(f"{_GREETING} {message}\n".encode())
-    raise UserError(message)
+def _do_not_meet(reason: str) -> str:
+    return f"Expected all processes of a run to meet, each with a number of its own; {reason}."

@@ -68,7 +68,9 @@ def cache_directory() -> Path:
 def _divide_cpu(devices: int | None) -> None:
     """Makes one device of each core: seeds on devices of their own are faster than seeds that share all cores."""
     count = min(_num_cores(), _num_cores() if devices is None else devices)
-    is_chosen = _chosen.jax_num_cpu_devices >= 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
+    if _chosen.jax_num_cpu_devices == 0:
+        raise UserError("JAX_NUM_CPU_DEVICES must be at least 1; found 0.")
+    is_chosen = _chosen.jax_num_cpu_devices > 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
     if count == 1 or is_chosen:
         return
     try:

@@ -35,12 +35,13 @@ def parse_place(text: str) -> Place | None:
         return None
     address, *numbers = text.split(",") if isinstance(text, str) else [""]
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+    is_host = host and (":" not in host or (host.startswith("[") and host.endswith("]")))  # IPv6 in brackets
+    if not is_host or not port.isdecimal() or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
         raise UserError(
             "Expected join to be HOST:PORT,K,N, where the first process listens and this one is number K, counted "
             f"from 0, of N, or auto to ask the cluster; found {text!r}."
         )
-    number, num_processes = (int(n[:_MOST_DIGITS]) for n in numbers)
+    number, num_processes = (int(n.lstrip("0")[:_MOST_DIGITS] or 0) for n in numbers)
     if not 1 <= num_processes <= _MOST_PROCESSES or number >= num_processes:
         raise UserError(
             f"Expected join to have N from 1 to {_MOST_PROCESSES} and K from 0 to N - 1; found {', '.join(numbers)}."
@@ -55,15 +56,31 @@ def join(text: str | None, say: Callable[[str], None]) -> None:
     if text is None:
         return
     place = parse_place(text)
+    if _has_started():
+        raise UserError(
+            f"The processes could not be joined by '{text}', since this one has computed something already."
+        )
     try:
         if place is None:
             jax.distributed.initialize()
         else:
             meet(place, _SECONDS_TO_MEET, say)
             jax.distributed.initialize(place.address, place.num_processes, place.number)
-    except (RuntimeError, ValueError) as error:  # no cluster, or JAX has started already
+    except (RuntimeError, ValueError) as error:  # no cluster
         hint = " Where JAX finds no cluster, name the processes: HOST:PORT,K,N." if place is None else ""
         raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.{hint}") from error
+
+
+def _has_started() -> bool:
+    """Returns whether JAX has started, after which it can no longer be joined to others."""
+    setting = "jax_num_cpu_devices"  # not to be changed any more once JAX has started
+    before = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    try:
+        jax.config.update(setting, before + 1)
+    except RuntimeError:
+        return True
+    jax.config.update(setting, before)
+    return False
 
 
 def count() -> int:

@@ -118,3 +118,21 @@ print(type(jaxmarl.make("HeuristicEnemySMAX")) is Suite, "overcooked" in jaxmarl
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert answer.stdout.split("\n")[-2] == "True True"
+
+
+def test_threads_may_make_tasks_of_all_suites_at_once():
+    for package in ("brax", "jaxmarl", "jumanji", "navix"):
+        pytest.importorskip(package)
+    script = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import goalward as gw
+stdout = sys.stdout
+tasks = ["jaxgcrl/ant", "smax/3m", "navix/fourrooms", "jaxnav/4-agents", "connector/7x7x5a"]
+with ThreadPoolExecutor(len(tasks)) as pool:
+    made = [env.spec.name for env in pool.map(gw.make, tasks)]
+print(made == tasks, sys.stdout is stdout)
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert answer.stdout == "True True\n"

@@ -163,11 +163,18 @@ def test_a_task_whose_package_is_missing_names_the_extra(monkeypatch):
     assert "pip install 'goalward[grid]'" in str(caught.value)
 
 
-def test_a_suite_that_cannot_be_imported_says_why(monkeypatch, tmp_path):
-    (tmp_path / "halfpackage.py").write_text("import nosuchpart")
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import nosuchpart", "No module named 'nosuchpart'"),
+        ("raise RuntimeError('no driver')", "RuntimeError: no driver"),
+    ],
+)
+def test_a_suite_that_cannot_be_imported_says_why(monkeypatch, tmp_path, code, reason):
+    (tmp_path / "halfpackage.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(TASKS, "grid/one", grid_task("halfpackage"))
-    with pytest.raises(gw.UserError, match=r"installed but could not be imported; .*No module named 'nosuchpart'"):
+    with pytest.raises(gw.UserError, match=rf"installed but could not be imported; .*{reason}"):
         gw.make("grid/one")
 
 

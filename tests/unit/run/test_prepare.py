@@ -80,6 +80,13 @@ def test_the_users_number_of_devices_stays_and_an_unwritable_home_is_no_obstacle
     assert num_devices == 5
 
 
+def test_no_devices_at_all_are_refused(tmp_path):
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        after(tmp_path, JAX_NUM_CPU_DEVICES="0")
+
+    assert "JAX_NUM_CPU_DEVICES must be at least 1; found 0." in caught.value.stderr
+
+
 @pytest.mark.parametrize(
     ("variable", "base"), [("/elsewhere", "/elsewhere"), ("relative", "/home/me/.cache"), ("", "/home/me/.cache")]
 )

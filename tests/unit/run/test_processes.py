@@ -1,6 +1,9 @@
 """Where processes meet; what they do together is tested with two of them in tests/learning."""
 
+import contextlib
 import socket
+import struct
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -19,6 +22,7 @@ from goalward.run.processes import from_all, from_first, in_all, parse_place
         ("localhost:1234,0,2", Place("localhost:1234", 0, 2)),
         ("10.0.0.7:80,3,4", Place("10.0.0.7:80", 3, 4)),
         ("[::1]:1234,0,1", Place("[::1]:1234", 0, 1)),
+        ("localhost:1234,00000000001,2", Place("localhost:1234", 1, 2)),
         ("auto", None),
     ],
 )
@@ -28,7 +32,18 @@ def test_a_place_is_understood(text, place):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "localhost", "localhost:1234", "localhost,0,2", ":1234,0,2", "a:b,0,2", "a:1,0", "a:1,0,2,3", "a:1,-1,2"],
+    [
+        "",
+        "localhost",
+        "localhost:1234",
+        "localhost,0,2",
+        ":1234,0,2",
+        "::1:1234,0,2",
+        "a:b,0,2",
+        "a:1,0",
+        "a:1,0,2,3",
+        "a:1,-1,2",
+    ],
 )
 def test_what_is_no_place_is_refused(goalward, text):
     code, out, err = goalward("train", "--preset", "quick", f"--join={text}")
@@ -59,26 +74,42 @@ def port():
         return server.getsockname()[1]
 
 
-def test_a_process_that_has_computed_already_cannot_join(goalward, port):
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_process_that_has_computed_already_is_refused_before_it_waits(goalward, port, number):
     jax.block_until_ready(jnp.zeros(1))
-    code, _, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},0,1")
+    code, out, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},{number},2")
 
-    assert code == 2
-    assert f"could not be joined by 'localhost:{port},0,1'" in err
+    assert (code, out) == (2, "")
+    assert f"could not be joined by 'localhost:{port},{number},2', since this one has computed something" in err
 
 
-def test_a_port_that_is_taken_and_a_host_that_is_unknown_are_named(goalward):
+@pytest.fixture
+def nothing_computed(monkeypatch):
+    """Lets processes meet although JAX has started in this one."""
+    monkeypatch.setattr("goalward.run.processes._has_started", lambda: False)
+
+
+@pytest.mark.usefixtures("nothing_computed")
+def test_a_port_that_is_taken_and_a_host_that_is_unknown_are_named(goalward, port):
     with socket.create_server(("", 0)) as server:
         number = server.getsockname()[1]
         code, _, err = goalward("train", "--preset", "quick", "--join", f"localhost:{number},0,2")
     assert code == 2
-    assert f"Expected port {number} to be free" in err
+    assert f"Expected port {number} to be free for the processes to meet at; Address already in use. Choose" in err
 
-    code, _, err = goalward("train", "--preset", "quick", "--join", "no.such.host.invalid:1234,1,2")
-    assert code == 2
-    assert "Expected join to name the first process's host; 'no.such.host.invalid'" in err
+    for number, host in ((0, "no.such.host.invalid"), (1, "no.such.host.invalid"), (1, "a..b")):
+        code, _, err = goalward("train", "--preset", "quick", "--join", f"{host}:{port},{number},2")
+        assert code == 2
+        assert f"Expected join to name the first process's host; '{host}'" in err
 
 
+def test_the_first_process_must_run_where_the_others_look_for_it(port, monkeypatch):
+    monkeypatch.setattr("goalward.run.meeting._SECONDS_TO_ANSWER", 0.2)
+    with pytest.raises(gw.UserError, match=f"the first process to run at 192.0.2.1:{port}; it cannot reach itself"):
+        meet(Place(f"192.0.2.1:{port}", 0, 2), 5.0, print)  # an address that nobody ever has
+
+
+@pytest.mark.usefixtures("nothing_computed")
 @pytest.mark.parametrize(
     ("number", "sentence"),
     [(0, "number 1 of 2 did not come in time"), (1, "Expected the first process to listen at localhost:{port}; found")],
@@ -92,21 +123,41 @@ def test_a_process_that_never_comes_is_missed(goalward, port, monkeypatch, numbe
     assert out == ("" if number else f"Waiting at localhost:{port} for 1 of 2 processes.\n")
 
 
+def told(place, seconds=5.0, say=lambda _: None):
+    """Returns what a process is told when all have met, None if all is well."""
+    try:
+        return meet(place, seconds, say)
+    except gw.UserError as error:
+        return str(error)
+
+
 @pytest.fixture
 def meeting(port):
-    """Returns a function from the numbers and counts of processes to what each is told, None if all is well."""
-
-    def told(place):
-        try:
-            return meet(place, 5.0, lambda _: None)
-        except gw.UserError as error:
-            return str(error)
+    """Returns a function from the numbers and counts of processes to what each is told."""
 
     def all_told(*numbers, host="localhost"):
         with ThreadPoolExecutor(len(numbers)) as pool:
             return list(pool.map(told, [Place(f"{host}:{port}", *pair) for pair in numbers]))
 
     return all_told
+
+
+@pytest.fixture
+def visit(port):
+    """Returns a function that connects to the first process as soon as it listens, and says something."""
+
+    def connected(words):
+        deadline = time.monotonic() + 5.0
+        while True:
+            try:
+                visitor = socket.create_connection(("localhost", port))
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline
+                continue
+            visitor.sendall(words)
+            return visitor
+
+    return connected
 
 
 def test_processes_meet_in_any_order(meeting):
@@ -125,22 +176,71 @@ def test_processes_that_do_not_fit_are_all_told(meeting):
     assert "one process counts 3 of them, the first 2" in counting[0]
 
 
-def test_strangers_are_passed_over(meeting, port):
-    def visit():
-        for words in (b"GET / HTTP/1.1\r\n\r\n", b"", b"goalward 1\n"):
-            while True:
-                try:
-                    with socket.create_connection(("localhost", port)) as stranger:
-                        stranger.sendall(words)
-                    break
-                except ConnectionRefusedError:
-                    continue
-
-    with ThreadPoolExecutor(2) as pool:
+def test_strangers_are_passed_over_and_hold_nobody_up(meeting, visit):
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
         first = pool.submit(meeting, (0, 2))
-        visit()
+        for words in (b"GET / HTTP/1.1\r\n\r\n", b"goalward 1\n", b"goalward x y\n", b"x" * 2000):
+            visit(words).close()
+        for words in (b"", b"goalw"):  # these stay, and say no more
+            stack.enter_context(visit(words))
+        began = time.monotonic()
         assert meeting((1, 2)) == [None]
         assert first.result() == [None]
+        assert time.monotonic() - began < 4.0  # less than anybody waits
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_process_that_leaves_is_waited_for(meeting, visit, port, is_reset):
+    said = []
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(told, Place(f"localhost:{port}", 0, 3), say=said.append)
+        guest = visit(b"goalward 1 3\n")
+        if is_reset:  # closes without a farewell, as a machine that is switched off
+            guest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        guest.close()
+        while len(said) < 2 and not first.done():
+            time.sleep(0.01)
+        assert meeting((2, 3), (1, 3)) == [None] * 2
+        assert first.result() is None
+    assert said[1:] == ["Number 1 of 3 processes is gone; waiting for it."]
+
+
+def test_who_has_found_the_first_process_waits_as_long_as_that_does(port):
+    first, early, late = (Place(f"localhost:{port}", number, 3) for number in range(3))
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(told, first, 5.0)]
+        answers.append(pool.submit(told, early, 0.5))
+        time.sleep(1.0)
+        answers.append(pool.submit(told, late, 5.0))
+        assert [answer.result() for answer in answers] == [None] * 3
+
+
+def test_a_first_process_that_is_stopped_tells_the_others(visit, port):
+    def stop(sentence):
+        if "gone" in sentence:
+            raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(meet, Place(f"localhost:{port}", 0, 4), 5.0, stop)
+        other = pool.submit(told, Place(f"localhost:{port}", 2, 4))
+        time.sleep(0.5)
+        visit(b"goalward 1 4\n").close()
+        assert "the first was stopped" in other.result()
+        assert isinstance(first.exception(), KeyboardInterrupt)
+
+
+def test_a_connection_to_oneself_is_not_the_first_process(port, monkeypatch):
+    """Where nobody listens the system may draw the address's own port for the side that connects."""
+
+    def connect_to_itself(address, timeout):
+        both = socket.socket()
+        both.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        both.bind(("127.0.0.1", port))
+        both.connect(("127.0.0.1", port))
+        return both
+
+    monkeypatch.setattr("socket.create_connection", connect_to_itself)
+    assert "found nobody in time" in told(Place(f"127.0.0.1:{port}", 1, 2), 0.1)
 
 
 def test_another_program_at_the_address_is_not_the_first_process(port):
