@@ -80,11 +80,8 @@ def _check_count(name: str, count: int, possible: range) -> None:
         return
     kind, most = jax.devices()[0].platform, possible[-1]
     each = f"a multiple of {possible.step}, the number of processes, and " if possible.step > 1 else ""
-    more = (
-        f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU."
-        if kind == "cpu" and not each and count <= _MOST_CPU_DEVICES
-        else ""
-    )
+    can_have_more = kind == "cpu" and not each and count <= _MOST_CPU_DEVICES
+    more = f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU." if can_have_more else ""
     raise UserError(
         f"{name} must be {each}at most {most}, the number of {kind} devices that there are; found {count}.{more}"
     )
