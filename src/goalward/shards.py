@@ -1,6 +1,6 @@
 """The axes along which a program is split over devices, and where in it environments are.
 
-Both functions do nothing in a program that does not split its environments.
+In a program that does not split its environments `split_envs` and `join_envs` do nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SEEDS, ENVS = "seeds", "envs"  # the axes of a mesh of devices
 
 def split_envs(tree: Any) -> Any:
     """Returns arrays [E, ...] as they are, each device with the rows of its own environments."""
-    parts = _num_parts()
+    parts = num_parts()
     if parts == 1:
         return tree
 
@@ -28,12 +28,12 @@ def split_envs(tree: Any) -> Any:
 
 def join_envs(tree: Any) -> Any:
     """Returns arrays as they are, whole on every device that has a part of the environments."""
-    if _num_parts() == 1:
+    if num_parts() == 1:
         return tree
     return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec()), tree)
 
 
-def _num_parts() -> int:
+def num_parts() -> int:
     """Returns over how many devices the environments of the program that is being traced are split."""
     mesh = jax.sharding.get_abstract_mesh()
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))

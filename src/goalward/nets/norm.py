@@ -14,6 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from goalward.shards import num_parts
+
 try:  # JAX means to drop this backend one day; the plain path remains
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plt
@@ -46,7 +48,8 @@ def norm_activate(x: jax.Array, affine: jax.Array, activate: Activate) -> jax.Ar
 
     Computed in float32, returned in the type of `x`.
     """
-    if jax.default_backend() == "gpu" and fits_kernels(*x.shape):
+    # The compiler can split an array of environments for operations of its own, and would gather it for a kernel.
+    if jax.default_backend() == "gpu" and fits_kernels(*x.shape) and num_parts() == 1:
         return fused(x, affine, activate, False)
     return plain(x, affine, activate)
 

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, Mesh
 
 from goalward.nets.mlp import ACTIVATIONS
-from goalward.nets.norm import EPSILON, fits_kernels, fused, kernel_activation, plain
+from goalward.nets.norm import EPSILON, fits_kernels, fused, kernel_activation, norm_activate, plain
+from goalward.shards import ENVS
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -105,6 +107,17 @@ def test_kernels_are_made_for_a_gpu_and_larger_where_there_is_much_to_do(batch, 
         gradients = jax.vmap(gradients)
     text = jax.jit(gradients).trace(x, affine, x).lower(lowering_platforms=("cuda",)).as_text()
     assert [(int(x), int(y)) for x, y in re.findall(r"grid_x = (\d+) : i32, grid_y = (\d+)", text)] == [programs] * 2
+
+
+@pytest.mark.parametrize(("parts", "kernels"), [(1, 1), (2, 0)])
+def test_a_program_that_splits_environments_does_without_kernels(monkeypatch, parts, kernels):
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    mesh = Mesh(np.array(jax.devices()[:parts]), (ENVS,), axis_types=(AxisType.Auto,))
+    x, affine, _ = arrays()
+    with jax.set_mesh(mesh):
+        text = str(jax.make_jaxpr(lambda x, affine: norm_activate(x, affine, jnp.tanh))(x, affine))
+
+    assert text.count("pallas_call[") == kernels
 
 
 @pytest.mark.parametrize(
