@@ -19,6 +19,7 @@ LogStd = Annotated[float, Range(low=-20, high=20)]
 _LOG_STD_MARGIN = 0.001  # at a bound the sigmoid that keeps inside them would start at infinity
 
 Schedule = Literal["cosine", "linear", "constant"]
+_MOST_ENVS = LARGEST_COUNT // 10  # each has several episodes waiting, and all are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,8 @@ class CommonConfig(AlgorithmConfig):
                 f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}, "
                 f"at least {_LOG_STD_MARGIN} from both; found {self.initial_log_std}."
             )
+        if self.num_envs > _MOST_ENVS:
+            raise UserError(f"num_envs must be at most {_MOST_ENVS}; found {self.num_envs}.")
         if self.steps_per_iteration() > LARGEST_COUNT:
             raise UserError(
                 f"num_envs x rollout_length must be at most 2^31 - 1 = {LARGEST_COUNT} environment steps; "

@@ -30,7 +30,7 @@ def test_the_command_line_refuses_them_too(goalward, tmp_path):
     ("settings", "what"),
     [
         (["seeds=4_000_000_000"], "Training would keep"),
-        (["num_envs=1_000_000_000", "rollout_length=2", "batch_size=2_000", "steps=2_000_000_000"], "Training would"),
+        (["num_envs=200_000_000", "rollout_length=2", "batch_size=2_000", "steps=400_000_000"], "Training would"),
         (["hidden_sizes=[10_000_000, 10_000_000]"], "smaller networks"),
         (["eval_episodes=1_000_000_000_000"], "An evaluation would keep"),
         (["eval_episodes=1_000_000_000", "absolute_factor=1_000"], "absolute_factor times as many"),
