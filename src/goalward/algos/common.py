@@ -68,13 +68,13 @@ class CommonConfig(AlgorithmConfig):
                 f"initial_log_std must lie between min_log_std {self.min_log_std} and max_log_std {self.max_log_std}, "
                 f"at least {_LOG_STD_MARGIN} from both; found {self.initial_log_std}."
             )
-        if self.num_envs > _MOST_ENVS:
-            raise UserError(f"num_envs must be at most {_MOST_ENVS}; found {self.num_envs}.")
         if self.steps_per_iteration() > LARGEST_COUNT:
             raise UserError(
                 f"num_envs x rollout_length must be at most 2^31 - 1 = {LARGEST_COUNT} environment steps; "
                 f"found {self.num_envs} x {self.rollout_length} = {self.steps_per_iteration()}."
             )
+        if self.num_envs > _MOST_ENVS:
+            raise UserError(f"num_envs must be at most {_MOST_ENVS}; found {self.num_envs}.")
 
     def steps_per_iteration(self) -> int:
         """Returns the environment steps of one iteration."""

@@ -145,7 +145,7 @@ def test_networks_can_be_passed_in_python_only():
         ({"first_seed": -1}, "first_seed must be at least 0; found -1."),
         ({"eval_episodes": 0}, "eval_episodes must be at least 1; found 0."),
         ({"num_envs": 0}, "num_envs must be at least 1; found 0."),
-        ({"num_envs": 10**9}, "num_envs must be at most 214748364; found 1000000000."),
+        ({"num_envs": 10**9, "rollout_length": 1}, "num_envs must be at most 214748364; found 1000000000."),
         ({"batch_size": 1}, "batch_size must be at least 2; found 1."),
         ({"clip": 0.0}, "clip must be between 0 and 1, both excluded; found 0.0."),
         ({"clip": 1}, "clip must be between 0 and 1, both excluded; found 1.0."),
