@@ -51,7 +51,7 @@ def meet(place: Place, seconds: float, say: Callable[[str], None]) -> None:
 def _receive(place: Place, seconds: float, say: Callable[[str], None]) -> None:
     """What the first process does: it waits for the others, and for itself, and answers all of them."""
     deadline = time.monotonic() + seconds
-    with _listening(place.port) as server, _connection(place, server) as itself:
+    with _listening(place.port) as server, _connection(place) as itself:
         _greet(itself, place)
         with _Reception(server, place, say) as reception:
             if place.num_processes > 1:
@@ -156,15 +156,15 @@ def _arrive(place: Place, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _connection(place: Place, server: socket.socket | None = None) -> Iterator[socket.socket]:
-    """Yields a connection to the first process; that one has a `server` itself and must reach it as JAX will later."""
+def _connection(place: Place) -> Iterator[socket.socket]:
+    """Yields a connection to the first process, which must reach itself at its address as well: JAX will later."""
     try:
         connection = socket.create_connection((place.host, place.port), timeout=_SECONDS_TO_ANSWER)
     except (socket.gaierror, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "not the name of one"
         raise UserError(f"Expected join to name the first process's host; '{place.host}': {reason}.") from error
     except OSError as error:
-        if server is None:
+        if place.number > 0:
             raise
         raise UserError(
             f"Expected the first process to run at {place.address}; it cannot reach itself there "
