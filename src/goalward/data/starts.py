@@ -24,10 +24,11 @@ _STARTS_PER_ENV = 4  # E of them are always at hand, the others are drawn togeth
 
 
 class Starts(NamedTuple):
-    """A ring of 4 E episodes that have not begun; start number n lies in slot n modulo 4 E."""
+    """A ring of 4 E episodes that have not begun. Counts run over after 2^31 of them; their difference stays right."""
 
     key: jax.Array
     pool: Episode  # [4 E, ...]
+    next_slot: jax.Array  # [] int32, of start number `num_used`; the others follow in their order
     num_drawn: jax.Array  # [] int32
     num_used: jax.Array  # [] int32
     num_reused: jax.Array  # [] int32, those that were handed out before they had been drawn, so for a second time
@@ -37,35 +38,42 @@ def first_starts(env: GoalEnv, key: jax.Array, num_envs: int) -> Starts:
     """Returns a full pool for E environments."""
     size = _STARTS_PER_ENV * num_envs
     pool = _draw(env, key, jnp.arange(size))
-    return Starts(key, pool, num_drawn=jnp.int32(size), num_used=jnp.int32(0), num_reused=jnp.int32(0))
+    none = jnp.int32(0)
+    return Starts(key, pool, next_slot=none, num_drawn=jnp.int32(size), num_used=none, num_reused=none)
 
 
 def take_starts(starts: Starts, wanted: jax.Array) -> tuple[Starts, Episode]:
     """Returns the pool, and a stacked episode [E, ...] that has the next unused starts in the rows `wanted` [E]."""
-    numbers = starts.num_used + jnp.cumsum(wanted, dtype=jnp.int32) - 1
-    slots = numbers % starts.pool.elapsed.shape[0]
+    size = starts.pool.elapsed.shape[0]
+    place = jnp.cumsum(wanted, dtype=jnp.int32) - 1  # among the unused ones
+    slots = (starts.next_slot + place) % size
     fresh = jax.tree.map(lambda x: x[slots], starts.pool)
-    reused = jnp.sum(wanted & (numbers >= starts.num_drawn), dtype=jnp.int32)
-    num_used = starts.num_used + jnp.sum(wanted, dtype=jnp.int32)
-    return starts._replace(num_used=num_used, num_reused=starts.num_reused + reused), fresh
+    num_taken = jnp.sum(wanted, dtype=jnp.int32)
+    num_reused = jnp.sum(wanted & (place >= starts.num_drawn - starts.num_used), dtype=jnp.int32)
+    starts = starts._replace(
+        next_slot=(starts.next_slot + num_taken) % size,
+        num_used=starts.num_used + num_taken,
+        num_reused=starts.num_reused + num_reused,
+    )
+    return starts, fresh
 
 
 def refill(env: GoalEnv, starts: Starts) -> Starts:
     """Returns the pool with at least E unused starts, enough for every environment to end at once."""
     size = starts.pool.elapsed.shape[0]
     num_envs = size // _STARTS_PER_ENV
+    num_unused = starts.num_drawn - starts.num_used
 
     def draw_more(starts: Starts) -> Starts:
-        numbers = starts.num_drawn + jnp.arange(size - num_envs, dtype=jnp.int32)
+        more = jnp.arange(size - num_envs, dtype=jnp.int32)
         # A pool that is refilled for its neighbours' sake may be too full for all of them; the rest is drawn later.
-        fits = numbers < starts.num_used + size
-        slots = jnp.where(fits, numbers % size, size)
-        drawn = _draw(env, starts.key, numbers)
+        fits = num_unused + more < size
+        slots = jnp.where(fits, (starts.next_slot + num_unused + more) % size, size)
+        drawn = _draw(env, starts.key, starts.num_drawn + more)
         pool = jax.tree.map(lambda old, new: old.at[slots].set(new, mode="drop"), starts.pool, drawn)
         return starts._replace(pool=pool, num_drawn=starts.num_drawn + jnp.sum(fits, dtype=jnp.int32))
 
-    runs_low = starts.num_drawn - starts.num_used < num_envs
-    return jax.lax.cond(any_seed(runs_low), draw_more, lambda starts: starts, starts)
+    return jax.lax.cond(any_seed(num_unused < num_envs), draw_more, lambda starts: starts, starts)
 
 
 def _draw(env: GoalEnv, key: jax.Array, numbers: jax.Array) -> Episode:

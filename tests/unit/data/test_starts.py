@@ -9,7 +9,7 @@ import goalward as gw
 from goalward.data.rollout import collect, open_worlds
 from goalward.data.seeds import any_seed
 from goalward.data.starts import first_starts, refill, take_starts
-from goalward.envs.base import EnvSpec, TimeStep
+from goalward.envs.base import EnvSpec, TimeStep, start_episode
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -103,6 +103,24 @@ def test_a_start_that_is_handed_out_before_it_is_drawn_is_counted():
 
     assert int(starts.num_reused) == ENVS
     assert int(refill(Ticket(), starts).num_reused) == ENVS  # it stays on record
+
+
+@pytest.mark.parametrize("number", [2**31 - 30, 2**32 - 30])
+def test_counts_may_pass_the_largest_number(number):
+    """After two billion episodes: a pool whose size divides no power of two, and counts that run over."""
+    env, key, everyone = Ticket(), jax.random.key(0), jnp.ones(ENVS, bool)
+    numbers = [(number + n) % 2**32 for n in range(10 * ENVS)]
+    starts = first_starts(env, key, ENVS)
+    pool = jax.vmap(lambda n: start_episode(env, jax.random.fold_in(key, n)))(jnp.asarray(numbers[:POOL], jnp.uint32))
+    used = np.array([number, number + POOL], np.uint32).view(np.int32)
+    starts = starts._replace(pool=pool, num_used=jnp.asarray(used[0]), num_drawn=jnp.asarray(used[1]))
+    shown = []
+    for _ in range(10):
+        starts, fresh = jax.jit(lambda s: take_starts(refill(env, s), everyone))(starts)
+        shown += [int(ticket) for ticket in fresh.state[0]]
+
+    assert shown == tickets(key, numbers)
+    assert int(starts.num_reused) == 0
 
 
 def test_a_pool_that_is_full_enough_stays_as_it_is():
