@@ -151,7 +151,9 @@ def check(options: argparse.Namespace) -> None:
     """Checks an environment against the contract."""
     from goalward.envs.check import find_problems
     from goalward.envs.registry import make
+    from goalward.run.prepare import check_variables
 
+    check_variables()
     problems = find_problems(make(options.env))
     if problems:
         raise UserError("\n".join(problems))

@@ -67,7 +67,7 @@ def _load_suite(task: str, entry: Task) -> Any:
     """Returns what builds a task's environment; raises `UserError` if its package is there but cannot be imported."""
     try:
         return _load(entry.constructor)
-    except Exception as error:  # whatever a package raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever a package raises while it is imported
         if entry.package is None:
             raise
         raise UserError(

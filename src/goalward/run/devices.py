@@ -60,11 +60,12 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
         return None
     by_envs = _by_envs(count, num_seeds)
     if count not in fitting:
-        others = f"Use {listed(fitting, 'or')} devices, or other" if fitting else "Use other"
+        name = "The number of processes" if asked_devices(devices) is None else _asked_by(devices)
+        others = f"{listed(fitting, 'or')} devices, or other" if fitting else "another number of processes,"
         raise UserError(
-            f"{_asked_by(devices)} must divide the work: {count} devices would split {num_seeds} seeds in "
+            f"{name} must divide the work: {count} devices would split {counted(num_seeds, 'seed')} in "
             f"{count // by_envs} and the {num_envs} environments (num_envs) of each in {by_envs}, which does not go. "
-            f"{others} seeds or environments."
+            f"Use {others} seeds or environments."
         )
     grid = np.array([local[: count // together] for local in visible]).reshape(-1, by_envs)
     return Mesh(grid, (SEEDS, ENVS), axis_types=(AxisType.Auto, AxisType.Auto))

@@ -7,6 +7,7 @@ over a plain socket at the same address: each says which one it is, and waits un
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import socket
@@ -19,6 +20,7 @@ from goalward.errors import UserError, listed
 _GREETING = "goalward"  # begins whatever is said; a line that does not is of some other program
 _ALL_ARE_HERE = f"{_GREETING} all are here"
 _MOST_BYTES = 1000  # of what one says
+_MOST_NAMED = 8  # of the processes that are missing
 _SECONDS_TO_ANSWER = 5.0  # of somebody who is there
 
 
@@ -54,13 +56,10 @@ def _receive(place: Place, seconds: float, say: Callable[[str], None]) -> None:
     with _listening(place.port) as server, _connection(place) as itself:
         _greet(itself, place)
         with _Reception(server, place, say) as reception:
+            reception.wait_for_first(time.monotonic() + _SECONDS_TO_ANSWER)
             if place.num_processes > 1:
                 say(f"Waiting at {place.address} for {place.num_processes - 1} of {place.num_processes} processes.")
-            while missing := reception.missing():
-                if time.monotonic() > deadline:
-                    who = f"number {listed(missing, 'and')} of {place.num_processes}"
-                    raise UserError(_do_not_meet(f"{who} did not come in time"))
-                reception.listen(deadline)
+            reception.wait_for_all(deadline)
 
 
 class _Reception:
@@ -88,23 +87,52 @@ class _Reception:
         for visitor in self._said:
             visitor.close()
 
-    def missing(self) -> list[int]:
-        """Returns the numbers of those who are not here."""
+    def wait_for_first(self, deadline: float) -> None:
+        """Returns when the first process, which this is, has come to its own address."""
+        while 0 in self._missing():
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"Expected the first process to run at {self._place.address}; somebody else answers there. Give "
+                    "the number 0 to the process of that host, and to no other."
+                )
+            self._listen(deadline)
+
+    def wait_for_all(self, deadline: float) -> None:
+        """Returns when all are here."""
+        while missing := self._missing():
+            if time.monotonic() > deadline:
+                more = [f"{len(missing) - _MOST_NAMED} more"] if len(missing) > _MOST_NAMED else []
+                who = listed([*missing[:_MOST_NAMED], *more], "and")
+                raise UserError(_do_not_meet(f"number {who} of {self._place.num_processes} did not come in time"))
+            self._listen(deadline)
+
+    def _missing(self) -> list[int]:
         return sorted(set(range(self._place.num_processes)) - set(self._guests.values()))
 
-    def listen(self, deadline: float) -> None:
+    def _listen(self, deadline: float) -> None:
         """Returns as soon as somebody came, spoke or left, at the deadline at the latest."""
         for key, _ in self._ready.select(max(deadline - time.monotonic(), 0.0)):
             visitor = key.fileobj
             assert isinstance(visitor, socket.socket)
-            if visitor is not self._server:
+            if visitor is self._server:
+                self._open()
+            else:
                 self._hear(visitor)
-                continue
-            with contextlib.suppress(OSError):  # it was gone at once
-                visitor = self._server.accept()[0]
-                visitor.setblocking(False)
-                self._said[visitor] = b""
-                self._ready.register(visitor, selectors.EVENT_READ)
+
+    def _open(self) -> None:
+        try:
+            visitor = self._server.accept()[0]
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                return  # it was gone at once
+            raise UserError(
+                f"Expected to hear {self._place.num_processes} processes at once; this one may open no more files than "
+                f"it has for {len(self._said)}. Raise its limit (ulimit -n)."
+            ) from error
+        visitor.setblocking(False)
+        _ask_whether_it_lives(visitor)
+        self._said[visitor] = b""
+        self._ready.register(visitor, selectors.EVENT_READ)
 
     def _hear(self, visitor: socket.socket) -> None:
         more = b""
@@ -175,6 +203,16 @@ def _connection(place: Place) -> Iterator[socket.socket]:
             # Nobody listens: the system drew the very same port for this side, and so connected it to itself.
             raise ConnectionRefusedError
         yield connection
+
+
+def _ask_whether_it_lives(other: socket.socket) -> None:
+    """Lets the system notice within twenty seconds that the other's machine or network is gone, which says nothing."""
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
+        if hasattr(socket, name):  # not on every system
+            other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), int(_SECONDS_TO_ANSWER))
+    if hasattr(socket, "TCP_KEEPCNT"):
+        other.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 def _greet(first: socket.socket, place: Place) -> None:

@@ -6,6 +6,7 @@ Only by what trains or brings a run back, never on import, and only where the us
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from goalward.errors import UserError
 from goalward.run.devices import asked_devices
 
 CACHE_VARIABLE = "GOALWARD_CACHE"
+_XLA_DEVICES = "--xla_force_host_platform_device_count"
 _chosen: Any = jax.config  # whose settings have no types
 _DEFAULT_MIN_SECONDS = 1.0  # JAX keeps no program that compiles sooner; a start has dozens of those
 
@@ -35,6 +37,10 @@ def check_variables() -> None:
         raise UserError(
             f"{CACHE_VARIABLE} must be off or not set; found '{wish}'. JAX_COMPILATION_CACHE_DIR names a directory."
         )
+    if _chosen.jax_num_cpu_devices == 0:
+        raise UserError("JAX_NUM_CPU_DEVICES must be at least 1; found 0.")
+    if re.search(rf"{_XLA_DEVICES}=0*(\s|$)", os.environ.get("XLA_FLAGS", "")):
+        raise UserError(f"{_XLA_DEVICES} in XLA_FLAGS must be at least 1; found 0.")
 
 
 def _keep_compiled_programs() -> None:
@@ -68,9 +74,7 @@ def cache_directory() -> Path:
 def _divide_cpu(devices: int | None) -> None:
     """Makes one device of each core: seeds on devices of their own are faster than seeds that share all cores."""
     count = min(_num_cores(), _num_cores() if devices is None else devices)
-    if _chosen.jax_num_cpu_devices == 0:
-        raise UserError("JAX_NUM_CPU_DEVICES must be at least 1; found 0.")
-    is_chosen = _chosen.jax_num_cpu_devices > 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
+    is_chosen = _chosen.jax_num_cpu_devices > 0 or _XLA_DEVICES in os.environ.get("XLA_FLAGS", "")
     if count == 1 or is_chosen:
         return
     try:

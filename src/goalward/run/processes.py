@@ -7,6 +7,7 @@ process, which is then the first, the functions of this module do what they say 
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -35,20 +36,30 @@ def parse_place(text: str) -> Place | None:
         return None
     address, *numbers = text.split(",") if isinstance(text, str) else [""]
     host, _, port = address.rpartition(":")
-    is_host = host and (":" not in host or (host.startswith("[") and host.endswith("]")))  # IPv6 in brackets
-    if not is_host or not port.isdecimal() or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+    if not _is_host(host) or not port.isdecimal() or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
         raise UserError(
             "Expected join to be HOST:PORT,K,N, where the first process listens and this one is number K, counted "
             f"from 0, of N, or auto to ask the cluster; found {text!r}."
         )
-    number, num_processes = (int(n.lstrip("0")[:_MOST_DIGITS] or 0) for n in numbers)
+    port_number, number, num_processes = (int(n.lstrip("0")[:_MOST_DIGITS] or 0) for n in (port, *numbers))
     if not 1 <= num_processes <= _MOST_PROCESSES or number >= num_processes:
         raise UserError(
             f"Expected join to have N from 1 to {_MOST_PROCESSES} and K from 0 to N - 1; found {', '.join(numbers)}."
         )
-    if not 1 <= int(port[:_MOST_DIGITS]) <= _MOST_PORTS:
+    if not 1 <= port_number <= _MOST_PORTS:
         raise UserError(f"Expected join to name a port from 1 to {_MOST_PORTS}; found {port}.")
-    return Place(address, number, num_processes)
+    return Place(f"{host}:{port_number}", number, num_processes)
+
+
+def _is_host(text: str) -> bool:
+    """Returns whether this may be a name, an address of IPv4, or one of IPv6 in brackets."""
+    if not text.startswith("["):
+        return bool(text) and ":" not in text
+    try:
+        ipaddress.IPv6Address(text.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return text.endswith("]")
 
 
 def join(text: str | None, say: Callable[[str], None]) -> None:

@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from goalward.envs.imports import quiet_import
 
 PACKAGE = {
     "heavy/__init__.py": """
@@ -118,6 +122,23 @@ print(type(jaxmarl.make("HeuristicEnemySMAX")) is Suite, "overcooked" in jaxmarl
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert answer.stdout.split("\n")[-2] == "True True"
+
+
+def test_one_thread_at_a_time_is_quiet():
+    """Otherwise a thread that leaves last would put the other's silence back for good."""
+    before, inside = sys.stdout, threading.Event()
+
+    def follow():
+        with quiet_import():
+            inside.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with quiet_import():
+            follower = pool.submit(follow)
+            assert not inside.wait(0.2)
+        follower.result(5.0)
+    assert inside.is_set()
+    assert sys.stdout is before
 
 
 def test_threads_may_make_tasks_of_all_suites_at_once():

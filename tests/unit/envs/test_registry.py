@@ -168,6 +168,7 @@ def test_a_task_whose_package_is_missing_names_the_extra(monkeypatch):
     [
         ("import nosuchpart", "No module named 'nosuchpart'"),
         ("raise RuntimeError('no driver')", "RuntimeError: no driver"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_a_suite_that_cannot_be_imported_says_why(monkeypatch, tmp_path, code, reason):

@@ -109,10 +109,25 @@ def test_kernels_are_made_for_a_gpu_and_larger_where_there_is_much_to_do(batch, 
     assert [(int(x), int(y)) for x, y in re.findall(r"grid_x = (\d+) : i32, grid_y = (\d+)", text)] == [programs] * 2
 
 
+def test_layers_of_one_shape_share_a_kernel():
+    """Making one takes longer than anything else that a start with a full cache does."""
+
+    def three_layers(x, affine, grad):
+        def layers(x, affine):
+            for _ in range(3):
+                x = fused(x, affine, ACTIVATIONS["swish"], False)
+            return x
+
+        return outputs_and_gradients(layers, x, affine, grad)
+
+    text = jax.jit(three_layers).trace(*arrays()).lower(lowering_platforms=("cuda",)).as_text()
+    assert len(re.findall(r"grid_x = \d+", text)) == 2  # one for each direction
+
+
 @pytest.mark.parametrize(("parts", "kernels"), [(1, 1), (2, 0)])
 def test_a_program_that_splits_environments_does_without_kernels(monkeypatch, parts, kernels):
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
-    mesh = Mesh(np.array(jax.devices()[:parts]), (ENVS,), axis_types=(AxisType.Auto,))
+    mesh = Mesh(np.array(jax.devices("cpu")[:parts]), (ENVS,), axis_types=(AxisType.Auto,))
     x, affine, _ = arrays()
     with jax.set_mesh(mesh):
         text = str(jax.make_jaxpr(lambda x, affine: norm_activate(x, affine, jnp.tanh))(x, affine))

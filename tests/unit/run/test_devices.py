@@ -79,6 +79,8 @@ def test_a_variable_that_asks_for_too_many_is_named(monkeypatch):
             "3 seeds in 1 and the 4 environments (num_envs) of",
         ),
         (["--devices", "8", "--seeds", "3", "--set", "num_envs=4"], "Use 1, 2, 3, 4 or 6 devices, or other seeds"),
+        (["--devices", "8", "--seeds", "1", "--set", "num_envs=4"], "8 devices would split 1 seed in 1 and the 4"),
+        (["--devices", "1025"], "the number of cpu devices that there are; found 1025.\n"),  # no CPU has so many
     ],
 )
 def test_devices_that_do_not_fit_are_explained(goalward, tmp_path, options, sentence):
@@ -88,6 +90,21 @@ def test_devices_that_do_not_fit_are_explained(goalward, tmp_path, options, sent
     assert sentence in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("free_choice")
+def test_processes_that_cannot_divide_the_work_are_told_so(monkeypatch):
+    """Three of them with a device each, and nobody has said how many devices to take."""
+    monkeypatch.setattr("jax.process_count", lambda: 3)
+    monkeypatch.setattr("jax.local_devices", lambda process: jax.devices()[process : process + 1])
+    with pytest.raises(gw.UserError) as caught:
+        make_mesh(4, 64)
+
+    assert str(caught.value) == (
+        "The number of processes must divide the work: 3 devices would split 4 seeds in 1 and the 64 environments "
+        "(num_envs) of each in 3, which does not go. Use another number of processes, seeds or environments."
+    )
+    assert make_mesh(6, 64).size == 3
 
 
 def test_the_plan_is_said_in_words():

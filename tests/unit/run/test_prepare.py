@@ -80,11 +80,29 @@ def test_the_users_number_of_devices_stays_and_an_unwritable_home_is_no_obstacle
     assert num_devices == 5
 
 
-def test_no_devices_at_all_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"JAX_NUM_CPU_DEVICES": "0"}, "JAX_NUM_CPU_DEVICES must be at least 1; found 0."),
+        (
+            {"XLA_FLAGS": "--xla_force_host_platform_device_count=0"},
+            "--xla_force_host_platform_device_count in XLA_FLAGS must be at least 1; found 0.",
+        ),
+    ],
+)
+def test_no_devices_at_all_are_refused(tmp_path, variables, sentence):
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        after(tmp_path, JAX_NUM_CPU_DEVICES="0")
+        after(tmp_path, **variables)
 
-    assert "JAX_NUM_CPU_DEVICES must be at least 1; found 0." in caught.value.stderr
+    assert sentence in caught.value.stderr
+
+
+def test_an_environment_is_not_blamed_for_a_variable(goalward, monkeypatch):
+    monkeypatch.setenv("GOALWARD_DEVICES", "none")
+    code, _, err = goalward("check", "toy/rooms")
+
+    assert code == 2
+    assert "GOALWARD_DEVICES must be a whole number of at least 1; found 'none'" in err
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 import contextlib
 import socket
 import struct
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from subprocess import PIPE
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +25,8 @@ from goalward.run.processes import from_all, from_first, in_all, parse_place
         ("localhost:1234,0,2", Place("localhost:1234", 0, 2)),
         ("10.0.0.7:80,3,4", Place("10.0.0.7:80", 3, 4)),
         ("[::1]:1234,0,1", Place("[::1]:1234", 0, 1)),
-        ("localhost:1234,00000000001,2", Place("localhost:1234", 1, 2)),
+        ("[fe80::1%eth0]:1234,0,1", Place("[fe80::1%eth0]:1234", 0, 1)),
+        ("localhost:00000000001234,00000000001,2", Place("localhost:1234", 1, 2)),
         ("auto", None),
     ],
 )
@@ -39,6 +43,9 @@ def test_a_place_is_understood(text, place):
         "localhost,0,2",
         ":1234,0,2",
         "::1:1234,0,2",
+        "[]:1234,0,2",
+        "[::1:1234,0,2",
+        "[localhost]:1234,0,2",
         "a:b,0,2",
         "a:1,0",
         "a:1,0,2,3",
@@ -60,6 +67,8 @@ def test_what_is_no_place_is_refused(goalward, text):
         ("localhost:1234,0,0", "N from 1 to 10000 and K from 0 to N - 1; found 0, 0"),
         (f"localhost:1234,0,{10**20}", f"N from 1 to 10000 and K from 0 to N - 1; found 0, {10**20}"),
         ("localhost:99999,0,2", "a port from 1 to 65535; found 99999"),
+        (f"localhost:{10**20},0,2", f"a port from 1 to 65535; found {10**20}"),
+        ("localhost:0,0,2", "a port from 1 to 65535; found 0"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(text, sentence):
@@ -75,7 +84,8 @@ def port():
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_process_that_has_computed_already_is_refused_before_it_waits(goalward, port, number):
+def test_a_process_that_has_computed_already_is_refused_before_it_waits(goalward, port, monkeypatch, number):
+    monkeypatch.setattr("goalward.run.processes._SECONDS_TO_MEET", 0.5)
     jax.block_until_ready(jnp.zeros(1))
     code, out, err = goalward("train", "--preset", "quick", "--join", f"localhost:{port},{number},2")
 
@@ -109,6 +119,15 @@ def test_the_first_process_must_run_where_the_others_look_for_it(port, monkeypat
         meet(Place(f"192.0.2.1:{port}", 0, 2), 5.0, print)  # an address that nobody ever has
 
 
+def test_another_machines_first_process_is_not_this_one(port, monkeypatch):
+    """As where number 0 is given to a process of another host than the one that is named."""
+    monkeypatch.setattr("goalward.run.meeting._SECONDS_TO_ANSWER", 0.2)
+    with socket.create_server(("localhost", 0)) as elsewhere:
+        real = socket.create_connection
+        monkeypatch.setattr("socket.create_connection", lambda _, timeout: real(elsewhere.getsockname(), timeout))
+        assert f"to run at localhost:{port}; somebody else answers there" in told(Place(f"localhost:{port}", 0, 2))
+
+
 @pytest.mark.usefixtures("nothing_computed")
 @pytest.mark.parametrize(
     ("number", "sentence"),
@@ -121,6 +140,11 @@ def test_a_process_that_never_comes_is_missed(goalward, port, monkeypatch, numbe
     assert code == 2
     assert sentence.format(port=port) in err
     assert out == ("" if number else f"Waiting at localhost:{port} for 1 of 2 processes.\n")
+
+
+def test_of_many_that_never_come_a_few_are_named(port):
+    sentence = told(Place(f"localhost:{port}", 0, 1000), 0.1)
+    assert "number 1, 2, 3, 4, 5, 6, 7, 8 and 991 more of 1000 did not come in time" in sentence
 
 
 def told(place, seconds=5.0, say=lambda _: None):
@@ -166,6 +190,17 @@ def test_processes_meet_in_any_order(meeting):
     assert meeting((0, 1)) == [None]
 
 
+def has_ipv6():
+    with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        return True
+    return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="needs IPv6")
+def test_processes_meet_at_an_address_of_ipv6(meeting):
+    assert meeting((0, 2), (1, 2), host="[::1]") == [None] * 2
+
+
 def test_processes_that_do_not_fit_are_all_told(meeting):
     doubled = meeting((0, 3), (1, 3), (1, 3))
     assert len(set(doubled)) == 1
@@ -189,13 +224,40 @@ def test_strangers_are_passed_over_and_hold_nobody_up(meeting, visit):
         assert time.monotonic() - began < 4.0  # less than anybody waits
 
 
+def test_a_stranger_who_talks_without_end_is_shown_out(visit, port):
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(told, Place(f"localhost:{port}", 0, 2))
+        with visit(b"x" * 2000) as stranger, contextlib.suppress(ConnectionResetError):
+            stranger.settimeout(4.0)
+            assert stranger.recv(1) == b""
+        told(Place(f"localhost:{port}", 1, 2))
+        assert first.result() is None
+
+
+def test_a_process_that_may_open_no_more_files_says_so(port):
+    """In a process of its own, since the limit is the whole process's."""
+    script = f"""
+import resource
+from goalward.run.meeting import Place, meet
+def leave_no_file(sentence):
+    with open("/dev/null") as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno(), last.fileno()))
+    print(sentence, flush=True)
+meet(Place("localhost:{port}", 0, 60), 5.0, leave_no_file)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=PIPE, stderr=PIPE, text=True) as first:
+        assert first.stdout.readline().startswith("Waiting")
+        with socket.create_connection(("localhost", port)):
+            assert "may open no more files than it has for 1. Raise its limit" in first.communicate(timeout=20)[1]
+
+
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_a_process_that_leaves_is_waited_for(meeting, visit, port, is_reset):
     said = []
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(told, Place(f"localhost:{port}", 0, 3), say=said.append)
         guest = visit(b"goalward 1 3\n")
-        if is_reset:  # closes without a farewell, as a machine that is switched off
+        if is_reset:  # closes without a farewell, as a process that is killed may
             guest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         guest.close()
         while len(said) < 2 and not first.done():
