@@ -24,7 +24,7 @@ from goalward.run.directory import write_json
 from goalward.run.processes import arrays_from_first, count, from_first, is_first, to_host
 from goalward.run.program import KEY_IMPL
 
-FORMAT = 2  # raised when the layout of a checkpoint changes
+FORMAT = 3  # raised when the layout of a checkpoint changes
 _DIGESTS = "digests.json"  # file -> SHA-256, for every file of a checkpoint
 
 

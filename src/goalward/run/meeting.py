@@ -20,6 +20,7 @@ from goalward.errors import UserError, listed
 _GREETING = "goalward"  # begins whatever is said; a line that does not is of some other program
 _ALL_ARE_HERE = f"{_GREETING} all are here"
 _MOST_BYTES = 1000  # of what one says
+_MOST_AT_THE_DOOR = 4096  # all others may wait there already when the first comes, which must still get in itself
 _MOST_NAMED = 8  # of the processes that are missing
 _SECONDS_TO_ANSWER = 5.0  # of somebody who is there
 
@@ -126,8 +127,8 @@ class _Reception:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 return  # it was gone at once
             raise UserError(
-                f"Expected to hear {self._place.num_processes} processes at once; this one may open no more files than "
-                f"it has for {len(self._said)}. Raise its limit (ulimit -n)."
+                f"Expected to hear {self._place.num_processes} processes at once; the first may open no more files "
+                f"than it has for {len(self._said)}. Raise its limit (ulimit -n)."
             ) from error
         visitor.setblocking(False)
         _ask_whether_it_lives(visitor)
@@ -207,12 +208,12 @@ def _connection(place: Place) -> Iterator[socket.socket]:
 
 def _ask_whether_it_lives(other: socket.socket) -> None:
     """Lets the system notice within twenty seconds that the other's machine or network is gone, which says nothing."""
-    other.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
-        if hasattr(socket, name):  # not on every system
-            other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), int(_SECONDS_TO_ANSWER))
-    if hasattr(socket, "TCP_KEEPCNT"):
-        other.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    patience = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # the first two are one
+    with contextlib.suppress(OSError):  # it is gone already
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in patience.items():
+            if hasattr(socket, name):  # each system has its own
+                other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _greet(first: socket.socket, place: Place) -> None:
@@ -235,8 +236,10 @@ def _listening(port: int) -> socket.socket:
     """Returns a server at the port, for both versions of the protocol where the machine has both."""
     try:
         if socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        return socket.create_server(("", port))
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=_MOST_AT_THE_DOOR, dualstack_ipv6=True
+            )
+        return socket.create_server(("", port), backlog=_MOST_AT_THE_DOOR)
     except OSError as error:
         raise UserError(
             f"Expected port {port} to be free for the processes to meet at; {os.strerror(error.errno or 0)}. Choose "

@@ -39,8 +39,9 @@ def check_variables() -> None:
         )
     if _chosen.jax_num_cpu_devices == 0:
         raise UserError("JAX_NUM_CPU_DEVICES must be at least 1; found 0.")
-    if re.search(rf"{_XLA_DEVICES}=0*(\s|$)", os.environ.get("XLA_FLAGS", "")):
-        raise UserError(f"{_XLA_DEVICES} in XLA_FLAGS must be at least 1; found 0.")
+    counts = re.findall(rf"{_XLA_DEVICES}=(\S*)", os.environ.get("XLA_FLAGS", ""))
+    if counts and not re.fullmatch(r"0*[1-9]\d*", counts[-1].strip("'\"")):
+        raise UserError(f"{_XLA_DEVICES} in XLA_FLAGS must be a whole number of at least 1; found '{counts[-1]}'.")
 
 
 def _keep_compiled_programs() -> None:

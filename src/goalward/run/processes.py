@@ -54,7 +54,7 @@ def parse_place(text: str) -> Place | None:
 def _is_host(text: str) -> bool:
     """Returns whether this may be a name, an address of IPv4, or one of IPv6 in brackets."""
     if not text.startswith("["):
-        return bool(text) and ":" not in text
+        return bool(text) and not set(text) & set(":]")
     try:
         ipaddress.IPv6Address(text.removeprefix("[").removesuffix("]"))
     except ValueError:

@@ -120,6 +120,7 @@ def test_counts_may_pass_the_largest_number(number):
         shown += [int(ticket) for ticket in fresh.state[0]]
 
     assert shown == tickets(key, numbers)
+    assert int(starts.next_slot) == 10 * ENVS % POOL  # which does not run over
     assert int(starts.num_reused) == 0
 
 

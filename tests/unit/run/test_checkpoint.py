@@ -113,7 +113,7 @@ def test_a_checkpoint_of_another_network_is_refused(folder, state, change):
 def test_a_checkpoint_of_another_format_is_refused(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=1)
     checkpoints.save(0, {"x": jnp.zeros(2)}, {"format": 99})
-    with pytest.raises(gw.UserError, match=r"format 2; found format 99.*versions\.json"):
+    with pytest.raises(gw.UserError, match=r"format 3; found format 99.*versions\.json"):
         checkpoints.restore(0, {"x": jnp.zeros(2)})
     checkpoints.close()
 

@@ -12,6 +12,7 @@ import pytest
 import goalward as gw
 from goalward.run.prepare import cache_directory, prepare
 
+XLA_DEVICES = "--xla_force_host_platform_device_count"
 # Prints what JAX has come to think, and compiles something that takes next to no time.
 SCRIPT = """
 import json, os
@@ -69,9 +70,7 @@ def test_nothing_is_kept_where_that_is_off(tmp_path):
     assert not (tmp_path / ".cache").exists()
 
 
-@pytest.mark.parametrize(
-    "variables", [{"JAX_NUM_CPU_DEVICES": "5"}, {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}]
-)
+@pytest.mark.parametrize("variables", [{"JAX_NUM_CPU_DEVICES": "5"}, {"XLA_FLAGS": f"{XLA_DEVICES}=0 {XLA_DEVICES}=5"}])
 def test_the_users_number_of_devices_stays_and_an_unwritable_home_is_no_obstacle(tmp_path, variables):
     (tmp_path / ".cache").write_text("a file where a directory should be")
     directory, _, num_devices = after(tmp_path, **variables)
@@ -85,9 +84,10 @@ def test_the_users_number_of_devices_stays_and_an_unwritable_home_is_no_obstacle
     [
         ({"JAX_NUM_CPU_DEVICES": "0"}, "JAX_NUM_CPU_DEVICES must be at least 1; found 0."),
         (
-            {"XLA_FLAGS": "--xla_force_host_platform_device_count=0"},
-            "--xla_force_host_platform_device_count in XLA_FLAGS must be at least 1; found 0.",
+            {"XLA_FLAGS": f"{XLA_DEVICES}=00"},
+            f"{XLA_DEVICES} in XLA_FLAGS must be a whole number of at least 1; found '00'",
         ),
+        ({"XLA_FLAGS": f"{XLA_DEVICES}=2 {XLA_DEVICES}=many"}, "at least 1; found 'many'"),
     ],
 )
 def test_no_devices_at_all_are_refused(tmp_path, variables, sentence):

@@ -46,6 +46,7 @@ def test_a_place_is_understood(text, place):
         "[]:1234,0,2",
         "[::1:1234,0,2",
         "[localhost]:1234,0,2",
+        "localhost]:1234,0,2",
         "a:b,0,2",
         "a:1,0",
         "a:1,0,2,3",
@@ -224,6 +225,19 @@ def test_strangers_are_passed_over_and_hold_nobody_up(meeting, visit):
         assert time.monotonic() - began < 4.0  # less than anybody waits
 
 
+def test_the_system_is_asked_whether_a_guest_still_lives(port, monkeypatch):
+    """Of a machine that is switched off nobody would hear otherwise."""
+    visitors, found = [], []
+    accept = socket.socket.accept
+    monkeypatch.setattr(socket.socket, "accept", lambda server: visitors.append(accept(server)) or visitors[-1])
+
+    def look(sentence):
+        found.extend(visitor.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for visitor, _ in visitors)
+
+    assert "did not come in time" in told(Place(f"localhost:{port}", 0, 2), 0.1, look)
+    assert found == [1]
+
+
 def test_a_stranger_who_talks_without_end_is_shown_out(visit, port):
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(told, Place(f"localhost:{port}", 0, 2))
@@ -248,7 +262,7 @@ meet(Place("localhost:{port}", 0, 60), 5.0, leave_no_file)
     with subprocess.Popen([sys.executable, "-c", script], stdout=PIPE, stderr=PIPE, text=True) as first:
         assert first.stdout.readline().startswith("Waiting")
         with socket.create_connection(("localhost", port)):
-            assert "may open no more files than it has for 1. Raise its limit" in first.communicate(timeout=20)[1]
+            assert "the first may open no more files than it has for 1. Raise" in first.communicate(timeout=20)[1]
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
