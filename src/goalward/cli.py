@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from goalward import __version__, commands
-from goalward.errors import GoalwardError, UserError
+from goalward.errors import GoalwardError, UserError, brief
 from goalward.run.interrupts import leave_at_second_signal
 
 INTERRUPTED = 130
@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         options = _parser().parse_args(arguments)
         _quiet_libraries()
+        if options.run is not commands.tasks:  # the one command that does without
+            _import_jax()
         options.run(options)
         sys.stdout.flush()
     except GoalwardError as error:
@@ -206,6 +208,14 @@ def _quiet_libraries() -> None:
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.getLogger("absl").setLevel(logging.ERROR)
+
+
+def _import_jax() -> None:
+    """Imports JAX, which reads its variables of the environment on the way."""
+    try:
+        import jax  # noqa: F401
+    except ValueError as error:
+        raise UserError(f"JAX does not take a variable of the environment; {brief(error)}.") from error
 
 
 if __name__ == "__main__":

@@ -151,9 +151,9 @@ def check(options: argparse.Namespace) -> None:
     """Checks an environment against the contract."""
     from goalward.envs.check import find_problems
     from goalward.envs.registry import make
-    from goalward.run.prepare import check_variables
+    from goalward.run.prepare import prepare
 
-    check_variables()
+    prepare()
     problems = find_problems(make(options.env))
     if problems:
         raise UserError("\n".join(problems))

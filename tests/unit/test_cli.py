@@ -1,6 +1,7 @@
 """The command line: mistakes are explained in a sentence or two, and nothing is written."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 import re
@@ -247,6 +248,29 @@ def test_a_process_ends_with_the_same_code_and_sentence(module, tmp_path):
     answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
 
     assert_explained((answer.returncode, answer.stdout, answer.stderr), tmp_path, ["toy/room", "Did you mean"])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "parts"),
+    [
+        ("JAX_ENABLE_X64", "perhaps", ["JAX_ENABLE_X64", "perhaps"]),
+        pytest.param(
+            "JAX_PLATFORMS",
+            "cuda",
+            ["JAX_PLATFORMS=cuda", "finds no such device", "goalward[cuda]"],
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec("jax_plugins") is not None, reason="JAX is installed for an accelerator"
+            ),
+        ),
+        ("JAX_PLATFORMS", "abacus", ["JAX_PLATFORMS=abacus", "not in the list of known backends"]),
+    ],
+)
+def test_what_jax_cannot_start_with_is_explained(variable, value, parts, tmp_path):
+    command = [sys.executable, "-m", "goalward", "train", *TINY]
+    environment = {**os.environ, variable: value}
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+
+    assert_explained((answer.returncode, answer.stdout, answer.stderr), tmp_path, parts)
 
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path):

@@ -26,7 +26,6 @@ from goalward.run.member import Member, Run
 from goalward.run.memory import require_memory
 from goalward.run.prepare import prepare
 from goalward.run.processes import from_first, in_all, is_first, require_same
-from goalward.run.processes import join as join_processes
 from goalward.run.progress import Reporter, Silent, Terminal
 
 
@@ -72,7 +71,6 @@ def train(
     """
     if not isinstance(out, str | os.PathLike | None):
         raise UserError(f"Expected out to be the path of a directory; found {out!r}.")
-    prepare(devices)
     plan = make_plan(
         task=task if isinstance(task, str) else PYTHON_OBJECT,
         algo=algo,
@@ -80,7 +78,7 @@ def train(
         run={"seeds": seeds, "first_seed": first_seed, "steps": steps},
         settings=settings,
     )
-    join_processes(join, _reporter(show_progress).say)
+    prepare(devices, join=join, say=_reporter(show_progress).say)
 
     def build() -> tuple[GoalEnv, Plan, Learner]:
         parts = _part(plan, "goal", goal), _part(plan, "reward", reward)
@@ -232,8 +230,7 @@ def resume(
         show_progress: whether to write to the terminal.
 
     """
-    prepare(devices)
-    join_processes(join, _reporter(show_progress).say)
+    prepare(devices, join=join, say=_reporter(show_progress).say)
     plan = Plan.from_toml(from_first(lambda: RunDirectory.open(path).plan().to_toml()))
     directory = RunDirectory(Path(path))
     learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
