@@ -80,6 +80,7 @@ def test_cells_that_differ_in_traced_settings_train_in_one_program(whole):
     path, out = whole
 
     assert TOGETHER in out
+    assert "3 cells of toy/rooms with cppo: begun\n" in out
     assert out.count("finished after") == 3
     assert "3 of 3 cells are finished" in out
     (log,) = (path / "logs" / "toy" / "rooms").glob("* and 2 more.txt")

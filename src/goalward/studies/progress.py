@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 
 class StudyTerminal:
-    """A bar over the steps of all cells, and one line for each cell; without a terminal the lines alone."""
+    """A bar over the steps of all cells, and a line when one ends; without a terminal also a line when one begins."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
@@ -50,6 +50,8 @@ class StudyTerminal:
         """Names the cell that runs."""
         self._began = time.perf_counter()
         self._update(description=name)
+        if not self._console.is_terminal:  # whose bar would name it
+            self.say(f"{name}: begun")
 
     def ended(self, name: str, how: str, steps: int) -> None:
         """Says how a cell ended and how long that took; it was to take so many steps."""
