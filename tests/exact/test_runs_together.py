@@ -137,10 +137,24 @@ def test_runs_that_differ_in_more_than_traced_settings_are_refused(tmp_path):
 
 
 def test_what_does_not_fit_together_is_refused_before_it_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr("goalward.run.memory.device_memory", lambda: 400_000)
+    monkeypatch.setattr("goalward.run.memory.device_memory", lambda: 160_000)  # for two of them it would be enough
+    monkeypatch.setattr("goalward.run.train.Training", None)
     with pytest.raises(gw.UserError, match=r"Training would keep .* GB"):
         train_together(wanted(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_device_must_hold_what_it_measures_at_the_end(tmp_path, monkeypatch):
+    """However many train, one of them measures a run: 2 seeds of 16,000 episodes of 121 bytes each."""
+    monkeypatch.setattr("goalward.run.devices.num_sharing", lambda mesh: 1)  # as if each had a memory of its own
+    monkeypatch.setattr("goalward.run.memory.device_memory", lambda: 3_000_000)
+    monkeypatch.setattr("goalward.run.train.Training", None)
+    plans = [
+        (make_plan(task="toy/rooms", preset="quick", settings=SHORT | {"absolute_factor": 2000, "clip": clip}), path)
+        for clip, path in [(0.1, tmp_path / "low"), (0.2, tmp_path / "mean"), (0.3, tmp_path / "high")]
+    ]
+    with pytest.raises(gw.UserError, match=r"An evaluation would keep .* GB"):
+        train_together(plans, devices=6)
 
 
 def test_a_configuration_that_blows_up_is_named_by_its_directory(tmp_path):

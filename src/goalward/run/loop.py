@@ -19,7 +19,7 @@ from goalward.run.devices import layout, num_sharing
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.member import Member, Run, per_row
 from goalward.run.memory import memory_explained, require_memory_of
-from goalward.run.processes import from_all, from_first
+from goalward.run.processes import from_all, from_first, in_all, is_first
 from goalward.run.program import MAX_ITERATIONS_PER_CALL, Program, configurations_of
 from goalward.run.progress import Reporter
 from goalward.run.state import Progress, TrainingState, first_state, joined_progress, joined_states
@@ -78,15 +78,19 @@ class Training:
             raise
         except KeyboardInterrupt:
             jax.block_until_ready(jax.live_arrays())  # Python must not exit under a computation that still runs
-            begun = all(member.has_begun for member in self.members)
-            saved = "everything up to the last checkpoint is saved" if begun else "there was no checkpoint yet"
-            raise self._interrupted(saved) from None
+            raise self._interrupted(self._saved_so_far()) from None
+
+    def _saved_so_far(self) -> str:
+        if not is_first():  # which need not see the directory
+            return "the first process says what is saved"
+        begun = all(member.has_begun for member in self.members)
+        return "everything up to the last checkpoint is saved" if begun else "there was no checkpoint yet"
 
     def _train(self, state: TrainingState, is_interrupted: Callable[[], bool]) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""
         with self.reporter.compiling("training"):
             advance = self.program.advance.lower(state.learner, np.int32(1)).compile()
-        require_memory_of(advance, self.learner, num_devices=num_sharing(self.mesh))
+        in_all(lambda: require_memory_of(advance, self.learner, num_devices=num_sharing(self.mesh)))
         if self._evaluation_is_due():
             with self.reporter.compiling("evaluation"):
                 state = self._evaluate(state)

@@ -20,7 +20,7 @@ from goalward.errors import UserError, listed
 _GREETING = "goalward"  # begins whatever is said; a line that does not is of some other program
 _ALL_ARE_HERE = f"{_GREETING} all are here"
 _MOST_BYTES = 1000  # of what one says
-_MOST_AT_THE_DOOR = 4096  # all others may wait there already when the first comes, which must still get in itself
+_MOST_AT_THE_DOOR = 4096  # others come as soon as the first listens; it must still get in itself before it hears them
 _MOST_NAMED = 8  # of the processes that are missing
 _SECONDS_TO_ANSWER = 5.0  # of somebody who is there
 
@@ -113,12 +113,10 @@ class _Reception:
     def _listen(self, deadline: float) -> None:
         """Returns as soon as somebody came, spoke or left, at the deadline at the latest."""
         for key, _ in self._ready.select(max(deadline - time.monotonic(), 0.0)):
-            visitor = key.fileobj
-            assert isinstance(visitor, socket.socket)
-            if visitor is self._server:
+            if key.data is None:
                 self._open()
             else:
-                self._hear(visitor)
+                self._hear(key.data)
 
     def _open(self) -> None:
         try:
@@ -133,7 +131,7 @@ class _Reception:
         visitor.setblocking(False)
         _ask_whether_it_lives(visitor)
         self._said[visitor] = b""
-        self._ready.register(visitor, selectors.EVENT_READ)
+        self._ready.register(visitor, selectors.EVENT_READ, visitor)
 
     def _hear(self, visitor: socket.socket) -> None:
         more = b""

@@ -24,6 +24,7 @@ T = TypeVar("T")
 _MOST_PROCESSES, _MOST_PORTS = 10_000, 65_535
 _MOST_DIGITS = 9  # of a number that is read; more are too large whatever they say
 _SECONDS_TO_MEET = 300
+_MOST_BYTES_GATHERED = 2**28  # at once; a larger array, as of a replay, row by row
 
 
 def parse_place(text: str) -> Place | None:
@@ -105,7 +106,10 @@ def is_first() -> bool:
 
 
 def require_same(what: str) -> None:
-    """Raises in all processes if they were not given the same, or are not of the same versions."""
+    """Raises in all processes if they were not given the same, or are not of the same versions.
+
+    To be called soon after they have met: those who wait for the first exchange lose patience after half a minute.
+    """
     what += f"{__version__} {jax.__version__}"
     if count() > 1 and from_all(from_first(lambda: what) != what).any():
         raise UserError("Expected all processes of a run to be given the same command; found differences.")
@@ -130,23 +134,24 @@ def in_all(make: Callable[[], T]) -> T:
 def from_first(make: Callable[[], T]) -> T:
     """Returns in all processes what `make` returns in the first, the only one to call it; errors reach all as well.
 
-    It may return what JSON can hold.
+    It may return what JSON can hold, and what JSON makes of it is what all of them get.
     """
     if count() == 1:
         return make()
-    if not is_first():
-        answer = json.loads(_bytes_from_first(b""))
-        if "error" in answer:
-            kind = UserError if answer["is_users"] else GoalwardError
-            raise kind(answer["error"])
-        return answer["value"]
-    try:
-        value = make()
-    except Exception as error:  # whatever it is, the others wait for an answer
-        text = str(error) if isinstance(error, GoalwardError) else brief(error)
-        _bytes_from_first(json.dumps({"error": text, "is_users": isinstance(error, UserError)}).encode())
-        raise
-    _bytes_from_first(json.dumps({"value": value}).encode())
+    told, failure = "", None
+    if is_first():
+        try:
+            told = json.dumps({"value": make()})
+        except Exception as error:  # whatever it is, the others wait for an answer
+            text = str(error) if isinstance(error, GoalwardError) else brief(error)
+            told, failure = json.dumps({"error": text, "is_users": isinstance(error, UserError)}), error
+    answer = json.loads(_bytes_from_first(told.encode()))
+    if failure is not None:
+        raise failure
+    if "error" in answer:
+        kind = UserError if answer["is_users"] else GoalwardError
+        raise kind(answer["error"])
+    value: T = answer["value"]
     return value
 
 
@@ -174,9 +179,11 @@ def to_host(tree: Any) -> Any:
     """Returns arrays of the host, whole also where other processes hold parts of them."""
 
     def fetch(x: Any) -> Any:
-        if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
-            x = multihost_utils.process_allgather(x, tiled=True)
-        return np.asarray(x)
+        if not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated:
+            return np.asarray(x)
+        if x.nbytes > _MOST_BYTES_GATHERED:  # every device holds for a moment what is gathered
+            return np.stack([multihost_utils.process_allgather(x[i], tiled=True) for i in range(x.shape[0])])
+        return np.asarray(multihost_utils.process_allgather(x, tiled=True))
 
     return jax.tree.map(fetch, tree)
 

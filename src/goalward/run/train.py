@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from goalward.run.devices import asked_devices, make_mesh, seeds_in_memory
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
 from goalward.run.member import Member, Run
-from goalward.run.memory import require_memory
+from goalward.run.memory import require_memory, require_memory_for_episodes
 from goalward.run.prepare import prepare
 from goalward.run.processes import from_first, in_all, is_first, require_same
 from goalward.run.progress import Reporter, Silent, Terminal
@@ -79,6 +78,7 @@ def train(
         settings=settings,
     )
     prepare(devices, join=join, say=_reporter(show_progress).say)
+    require_same("train")
 
     def build() -> tuple[GoalEnv, Plan, Learner]:
         parts = _part(plan, "goal", goal), _part(plan, "reward", reward)
@@ -88,7 +88,7 @@ def train(
 
     env, plan, learner = in_all(build)
     require_same(f"{plan.to_toml()}{out}{asked_devices(devices)}")
-    mesh = _mesh(plan, learner, devices)
+    mesh = in_all(lambda: _mesh(plan, learner, devices))
     directory = _new_directory(out, plan, env)
     return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
@@ -159,9 +159,12 @@ def _mesh(plan: Plan, learner: Learner, devices: int | None, num_runs: int = 1) 
     """
     run = plan.run
     mesh = make_mesh(num_runs * run.seeds, learner.num_envs, devices)
-    at_end = math.ceil(run.absolute_factor * run.eval_episodes / num_runs)
-    num_episodes = max(run.eval_episodes, at_end)
-    require_memory(learner, num_seeds=seeds_in_memory(mesh, num_runs * run.seeds), num_episodes=num_episodes)
+    episodes, at_end = run.eval_episodes, run.absolute_factor * run.eval_episodes
+    if num_runs > 1:  # then it is one device that measures
+        require_memory_for_episodes(learner.env, run.seeds, at_end)
+    else:
+        episodes = max(episodes, at_end)
+    require_memory(learner, num_seeds=seeds_in_memory(mesh, num_runs * run.seeds), num_episodes=episodes)
     return mesh
 
 
@@ -231,11 +234,12 @@ def resume(
 
     """
     prepare(devices, join=join, say=_reporter(show_progress).say)
+    require_same("resume")
     plan = Plan.from_toml(from_first(lambda: RunDirectory.open(path).plan().to_toml()))
     directory = RunDirectory(Path(path))
     learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
     require_same(f"{path}{asked_devices(devices)}")
-    mesh = _mesh(plan, learner, devices)
+    mesh = in_all(lambda: _mesh(plan, learner, devices))
     return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
 

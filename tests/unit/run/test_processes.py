@@ -270,6 +270,8 @@ def test_a_process_that_leaves_is_waited_for(meeting, visit, port, is_reset):
     said = []
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(told, Place(f"localhost:{port}", 0, 3), say=said.append)
+        while not said and not first.done():  # until it waits for others
+            time.sleep(0.01)
         guest = visit(b"goalward 1 3\n")
         if is_reset:  # closes without a farewell, as a process that is killed may
             guest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,0 +1,177 @@
+"""Two processes with a device each train one run together."""
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from statistics import mean
+
+import pytest
+from exact_runs import SETTINGS, as_options, assert_same_run
+
+from goalward.run.load import load_all
+
+QUICK = ["--preset", "quick", "--seeds", "2", "--out", "run"]
+COMMAND = """
+{patch}
+from goalward.cli import entry
+entry()
+"""
+
+
+@pytest.fixture
+def start(tmp_path, environment):
+    """Returns a function that starts both processes, given the options of each; they are ended with the test.
+
+    `patches` is Python that runs in each before anything else.
+    """
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    started = []
+
+    def both(*options_of_each, patches=("", ""), in_earnest=False):
+        variables = environment | {"JAX_NUM_CPU_DEVICES": "1"}
+        del variables["GOALWARD_DEVICES"]
+        if in_earnest:  # as fast as they can, unlike what is compiled for a few iterations
+            del variables["XLA_FLAGS"]
+        for number, (options, patch) in enumerate(zip(options_of_each, patches, strict=True)):
+            command = [sys.executable, "-c", COMMAND.format(patch=patch), "train", *options]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            started.append(
+                subprocess.Popen([*command, "--join", f"{address},{number},2"], cwd=tmp_path, env=variables, **pipes)
+            )
+        return started[-2:]
+
+    yield both
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ended(processes, seconds):
+    """Returns (exit code, output, errors) of each process."""
+    shown = [process.communicate(timeout=seconds) for process in processes]
+    return [(process.returncode, *texts) for process, texts in zip(processes, shown, strict=True)]
+
+
+def said(text):
+    """Returns what a process said without the library that connects them."""
+    return [line for line in text.splitlines() if "[Gloo]" not in line]
+
+
+def test_what_they_save_is_where_they_go_on(start, tmp_path):
+    """Bit for bit, however the parts that each of them holds are gathered for a checkpoint."""
+    row_by_row = "import goalward.run.processes as processes; processes._MOST_BYTES_GATHERED = 0"
+    options = [*QUICK, *as_options(SETTINGS | {"seeds": 2, "steps": 4 * 32})]
+    whole = ended(start(options, options, patches=[row_by_row] * 2), 300)
+    assert [code for code, _, _ in whole] == [0, 0], whole
+    assert "2 devices (cpu), 1 seed on each." in whole[0][1]
+    assert said(whole[1][1]) == []
+
+    shutil.copytree(tmp_path / "run", tmp_path / "part")
+    (tmp_path / "part" / "results.json").unlink()
+    shutil.rmtree(tmp_path / "part" / "checkpoints" / "4")
+    resumed = ["--resume", "part"]
+    part = ended(start(resumed, resumed), 300)
+    assert [code for code, _, _ in part] == [0, 0], part
+    assert "Going on after iteration 2 of 4." in part[0][1]
+    assert_same_run(tmp_path / "part", tmp_path / "run")
+
+
+@pytest.mark.parametrize("other", [["--preset", "quick", "--seeds", "4", "--out", "run"], ["--resume", "run"]])
+def test_processes_that_were_told_different_things_are_refused(start, tmp_path, other):
+    for code, _, errors in ended(start(QUICK, other), 120):
+        assert code == 2
+        assert "Expected all processes of a run to be given the same command; found differences." in errors
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"), [(["toy/roms"], "Unknown task 'toy/roms'"), (["--goal", "none"], "Unknown goal")]
+)
+def test_a_mistake_of_one_ends_both_at_once(start, tmp_path, mistake, sentence):
+    (code, _, errors), (other_code, _, other_errors) = ended(start(QUICK, [*mistake, *QUICK]), 60)
+
+    assert (code, other_code) == (2, 2)
+    assert "Expected all processes to begin; number 1 did not, and says why." in errors
+    assert sentence in other_errors
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("step", ["require_memory", "require_memory_of"])
+def test_too_little_memory_in_one_ends_both(start, tmp_path, step):
+    module = {"require_memory": "goalward.run.train", "require_memory_of": "goalward.run.loop"}[step]
+    patch = f"""
+import {module} as module, goalward.run.memory as memory
+def with_little(*args, before=module.{step}, **kwargs):
+    memory.device_memory = lambda: 1000
+    before(*args, **kwargs)
+module.{step} = with_little
+"""
+    (code, _, errors), (other_code, _, other_errors) = ended(start(QUICK, QUICK, patches=["", patch]), 120)
+
+    assert (code, other_code) == (2, 2)
+    assert "number 1 did not, and says why." in errors
+    assert "Training would keep" in other_errors
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_they_wait_for_one_that_is_slow_to_begin(start):
+    delay = """
+import time, goalward.run.train as module
+def after_a_while(*args, make=module.make, **kwargs):
+    time.sleep(40)
+    return make(*args, **kwargs)
+module.make = after_a_while
+"""
+    options = [*QUICK, "--steps", "512"]
+    assert [code for code, _, _ in ended(start(options, options, patches=["", delay]), 300)] == [0, 0]
+
+
+@pytest.mark.slow
+def test_they_learn_the_default_task(start, tmp_path):
+    options = ["toy/rooms", "--seeds", "4", "--out", "run"]
+    (code, out, _), (other_code, other_out, _) = ended(start(options, options, in_earnest=True), 1800)
+
+    assert (code, other_code) == (0, 0)
+    assert "2 devices (cpu), 2 seeds on each." in out
+    assert said(other_out) == []
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    last = [record for record in records if record["iteration"] == records[-1]["iteration"]]
+    assert [record["seed"] for record in last] == [0, 1, 2, 3]
+    assert mean(record["win_rate"] for record in last) >= 0.90
+    assert (tmp_path / "run" / "results.json").is_file()
+    assert (tmp_path / "run" / "media" / "episodes.gif").is_file()
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_one_stops_both_and_either_number_goes_on(start, tmp_path):
+    options = [*QUICK, "--steps", "2_000_000", "--set", "num_evaluations=2"]
+    first, second = processes = start(options, options, in_earnest=True)
+    for line in first.stdout:
+        if re.match(r"step +0 ", line):
+            second.send_signal(signal.SIGINT)
+            break
+    results = ended(processes, 300)
+
+    stopped = [re.search(r"Stopped after iteration (\d+); everything is saved", errors) for _, _, errors in results]
+    assert [code for code, _, _ in results] == [130, 130]
+    assert stopped[0][1] == stopped[1][1]
+    assert (tmp_path / "run" / "checkpoints" / stopped[0][1]).is_dir()
+    assert [policy.seed for policy in load_all(tmp_path / "run")[1]] == [0, 1]
+
+    resumed = ["--resume", "run"]
+    first, second = start(resumed, resumed, in_earnest=True)
+    for line in first.stdout:
+        if f"Going on after iteration {int(stopped[0][1]):,}" in line:
+            first.send_signal(signal.SIGINT)
+            break
+    results = ended([first, second], 300)
+    again = [re.search(r"Stopped after iteration (\d+)", errors)[1] for _, _, errors in results]
+    assert again[0] == again[1]
+    assert int(again[0]) >= int(stopped[0][1])
