@@ -91,12 +91,7 @@ def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
         began = time.perf_counter()
         advance = program.advance.lower(states, jnp.int32(1)).compile()
         compile_seconds = time.perf_counter() - began
-    states, _ = jax.block_until_ready(advance(states, jnp.int32(1)))
-    timings = []
-    for _ in range(options.repeats):
-        began = time.perf_counter()
-        states, _ = jax.block_until_ready(advance(states, jnp.int32(ITERATIONS_PER_REPEAT)))
-        timings.append((time.perf_counter() - began) / ITERATIONS_PER_REPEAT)
+    states, timings = seconds_of_iterations(advance, states, options.repeats)
     peak = peak_in_use()
     seconds = statistics.median(timings)
     speed = plan.run.seeds * plan.algo.steps_per_iteration() / seconds
@@ -128,6 +123,17 @@ def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
         phases = seconds_by_phase(setup.learner, states, options.repeats)
         result["phases"] = phases | {"rest": seconds - sum(phases.values())}
     return result | {"versions": versions(), "device": jax.devices()[0].device_kind}
+
+
+def seconds_of_iterations(advance: Any, states: Any, repeats: int) -> tuple[Any, list[float]]:
+    """Returns the states after training, and the seconds of one iteration in every repeat; the first is not timed."""
+    states, _ = jax.block_until_ready(advance(states, jnp.int32(1)))
+    timings = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        states, _ = jax.block_until_ready(advance(states, jnp.int32(ITERATIONS_PER_REPEAT)))
+        timings.append((time.perf_counter() - began) / ITERATIONS_PER_REPEAT)
+    return states, timings
 
 
 def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[str, float]:

@@ -24,11 +24,11 @@ ON_POLICY = {
     "adv_std_floor": (0.01, 0.1, 1.0),
 }
 CASES = {
-    "cppo": ("toy/rooms", {}, ON_POLICY | {"gamma": (0.99, 0.9, 0.9999), "logsumexp_coef": (0.1, 0.5, 0.0)}),
+    "cppo": ("toy/rooms", {}, ON_POLICY | {"gamma": (0.99, 0.9999, 0.5), "logsumexp_coef": (0.1, 0.5, 0.0)}),
     "ppo": (
         "toy/routing",
         {"num_epochs": 2, "lr_schedule": "linear"},
-        ON_POLICY | {"gamma": (0.99, 0.9, 0.9999), "gae_lambda": (0.95, 0.5, 1.0), "reward_scale": (1.0, 3.0, 0.5)},
+        ON_POLICY | {"gamma": (0.99, 0.9999, 0.5), "gae_lambda": (0.95, 0.5, 1.0), "reward_scale": (1.0, 3.0, 0.5)},
     ),
     "icsac": (
         "toy/routing",
@@ -39,7 +39,7 @@ CASES = {
             "initial_alpha": (1.0, 0.1, 0.5),
             "target_entropy": (0.5, 0.3, 1.0),
             "gumbel_temperature": (1.0, 0.5, 2.0),
-            "gamma": (0.99, 0.9, 0.9999),
+            "gamma": (0.99, 0.9999, 0.5),
         },
     ),
     "cdqn": ("toy/rooms", {"replay_size": 24}, {"epsilon_start": (1.0, 0.5, 0.2), "epsilon_end": (0.05, 0.1, 0.0)}),

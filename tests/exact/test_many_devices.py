@@ -86,6 +86,9 @@ def test_devices_exchange_rollouts_alone(runs):
     assert exchanged
     if by_envs == 1:
         assert all(between_seeds in result for result, _ in exchanged)
+    else:  # observations [T, E, 1, D], each device having made those of its own environments
+        whole = r"f32\[8,(1,)?8,1,18\]"
+        assert [place for result, place in exchanged if re.match(whole, result) and "/sharding_constraint" in place]
     assert not [place for _, place in exchanged if "transpose(jvp" in place]
 
 

@@ -19,6 +19,7 @@ from flax import struct
 from goalward.algos.base import Metrics
 from goalward.algos.common import CommonConfig, Params
 from goalward.algos.settings import Count, Fraction, NonNegative, Positive, Traced
+from goalward.backend import is_gpu
 from goalward.data.rollout import LookFn, Rollout, Worlds, collect, open_worlds, rollout_metrics
 from goalward.envs.base import Discrete, EnvSpec, GoalEnv
 from goalward.errors import UserError
@@ -152,7 +153,7 @@ class OnPolicyLearner(Generic[ConfigT]):
         The function passes `num_inputs` for each row and agent through a network.
         """
         num_chunks = self.num_batches
-        if jax.default_backend() == "gpu":  # which needs more at once to be busy
+        if is_gpu():  # which needs more at once to be busy
             inputs = self.steps_per_iteration * self.env.spec.num_agents * num_inputs
             num_chunks = next_divisor(self.steps_per_iteration, math.ceil(inputs / _INPUTS_AT_ONCE))
         chunks = jax.tree.map(lambda x: x.reshape(num_chunks, -1, *x.shape[1:]), rows)

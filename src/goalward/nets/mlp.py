@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from goalward.backend import is_gpu
 from goalward.errors import UserError, brief
 from goalward.nets.norm import initial_affine, norm_activate
 
@@ -155,7 +156,7 @@ def apply_both(
     On a GPU two networks of the same layers are computed as a batch of two: half as many kernels, twice the size.
     """
     first, second = modules
-    if isinstance(first, MLP) and isinstance(second, MLP) and first == second and jax.default_backend() == "gpu":
+    if isinstance(first, MLP) and isinstance(second, MLP) and first == second and is_gpu():
         return stacked(first, params, inputs)
     return apply(first, params[0], *inputs[0]), apply(second, params[1], *inputs[1])
 

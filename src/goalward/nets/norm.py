@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from goalward.backend import is_gpu
 from goalward.shards import num_parts
 
 try:  # JAX means to drop this backend one day; the plain path remains
@@ -49,7 +50,7 @@ def norm_activate(x: jax.Array, affine: jax.Array, activate: Activate) -> jax.Ar
     Computed in float32, returned in the type of `x`.
     """
     # The compiler can split an array of environments for operations of its own, and would gather it for a kernel.
-    if jax.default_backend() == "gpu" and fits_kernels(*x.shape) and num_parts() == 1:
+    if is_gpu() and fits_kernels(*x.shape) and num_parts() == 1:
         return fused(x, affine, activate, False)
     return plain(x, affine, activate)
 

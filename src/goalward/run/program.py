@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from goalward.algos.base import AlgorithmConfig, Learner
 from goalward.algos.settings import traced_fields
+from goalward.backend import is_gpu
 from goalward.envs.base import GoalEnv
 from goalward.evaluate.episodes import EpisodeResults, run_episodes
 from goalward.shards import ENVS, SEEDS
@@ -83,7 +84,7 @@ class Program:
         self.num_rows = len(self._seeds)
         self._split = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
         whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        options = {"xla_gpu_enable_command_buffer": _GPU_GRAPHS} if jax.default_backend() == "gpu" else None
+        options = {"xla_gpu_enable_command_buffer": _GPU_GRAPHS} if is_gpu() else None
         self._init_jit = jax.jit(self._init, out_shardings=self._split)
         self.advance = jax.jit(
             self._advance, donate_argnums=0, out_shardings=(self._split, whole), compiler_options=options

@@ -53,3 +53,19 @@ def test_what_is_computed_in_pieces_is_what_is_computed_at_once():
     in_pieces = learner.in_chunks(lambda x, key: (2 * x, x.sum(-1)), rows, jax.random.key(0))
     np.testing.assert_array_equal(in_pieces[0], 2 * rows)
     np.testing.assert_array_equal(in_pieces[1], rows.sum(-1))
+
+
+@pytest.mark.parametrize(("backend", "sizes"), [("cpu", [4]), ("gpu", [12, 6])])
+def test_pieces_are_minibatches_or_on_a_gpu_as_many_inputs_as_it_takes_at_once(monkeypatch, backend, sizes):
+    monkeypatch.setattr("jax.default_backend", lambda: backend)
+    monkeypatch.setattr("goalward.algos.on_policy._INPUTS_AT_ONCE", 48)
+    learner = gw.PPO(num_envs=4, rollout_length=3, batch_size=4, hidden_sizes=(16,)).bind(gw.make("toy/routing"), 10)
+    found = []
+
+    def look(rows, key):
+        found.append(rows.shape[0])
+        return rows
+
+    for num_inputs in (1, 2):  # for each of the 12 rows and 4 agents
+        learner.in_chunks(look, np.zeros((12, 1), np.float32), jax.random.key(0), num_inputs)
+    assert list(dict.fromkeys(found)) == sizes

@@ -113,6 +113,12 @@ def test_bytes_of_rows_are_those_of_the_arrays(traced, sizes):
     of_policy = num_bytes(*steps, adv) - (0 if masked else num_bytes(steps.action_mask))
     of_critic = num_bytes(pairs.obs, pairs.action, pairs.future_goal, pairs.active)
     per_parameter = sizes.num_batches * 9 * 4
+    of_encoders = 4 * (sizes.phi.num_parameters + sizes.psi.num_parameters)
+
+    assert floor.rollout(sizes).bytes == (
+        of_policy - num_bytes(adv) + num_bytes(pairs.future_goal) + 4 * sizes.policy.num_parameters
+    )
+    assert floor.advantages(sizes).bytes == of_policy - num_bytes(steps.active) + of_encoders
 
     assert floor.policy(sizes).bytes == of_policy + per_parameter * sizes.policy.num_parameters
     assert floor.critic(sizes).bytes == of_critic + per_parameter * (
@@ -127,6 +133,15 @@ def test_advantages_share_the_first_layer_between_listed_actions():
     one_pass = 2 * 6 * (5 * 7 + 4 * 7 * 2 + 3 * 7 + 7 * 2)
 
     assert floor.advantages(floor.sizes_of(config, spec)).flops == 2 * one_pass
+
+
+@pytest.mark.parametrize(("order", "times"), [("after_critic", 3), ("before_critic", 1)])
+def test_advantages_are_computed_once_an_epoch_or_once(order, times):
+    spec = gw.make("toy/rooms").spec
+    once = floor.advantages(floor.sizes_of(gw.CPPO(**SCALE), spec))
+    several = floor.sizes_of(gw.CPPO(**SCALE, num_epochs=3, advantage_order=order), spec)
+
+    assert floor.advantages(several) == once.times(times)
 
 
 def test_advantages_of_samples_take_one_product_with_each_action():

@@ -42,6 +42,30 @@ def test_speed_counts_the_steps_of_all_seeds(measured):
     assert len(measured["steps_per_second_of_repeats"]) == 2
 
 
+def test_the_time_of_an_iteration_is_that_of_a_call_by_its_iterations(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("throughput.time.perf_counter", lambda: clock[0])
+
+    def advance(states, num_iterations):
+        clock[0] += 0.5 * int(num_iterations)
+        return states + int(num_iterations), {}
+
+    assert throughput.seconds_of_iterations(advance, 0, 2) == (9, [0.5, 0.5])
+
+
+@pytest.mark.parametrize(("order", "times"), [("after_critic", 2), ("before_critic", 1)])
+def test_phases_count_as_often_as_they_come(monkeypatch, order, times):
+    """Of two epochs each has a pass of the critic and of the policy, and advantages of its own or none."""
+    env = gw.make("toy/rooms")
+    settings = {"num_envs": 8, "rollout_length": 8, "batch_size": 16, "hidden_sizes": (8,), "num_epochs": 2}
+    learner = gw.CPPO(**settings, advantage_order=order).bind(env, 1)
+    monkeypatch.setattr("throughput.call_seconds", lambda call, repeats: [1.0] * repeats)
+    states = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), NUM_SEEDS))
+    phases = throughput.seconds_by_phase(learner, states, repeats=1)
+
+    assert phases == {"rollout": 1.0, "critic": 2.0, "advantages": times, "policy": 2.0}
+
+
 def test_the_phases_and_the_rest_are_the_iteration(measured):
     phases = dict(measured["phases"])
     rest = phases.pop("rest")

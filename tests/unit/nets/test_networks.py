@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from goalward.nets.mlp import MLP, Torso, apply, in_compute_type, make_networks, stacked
+from goalward.nets.mlp import MLP, Torso, apply, apply_both, in_compute_type, make_networks, stacked
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -142,6 +142,21 @@ def test_two_networks_computed_as_a_batch_of_two_give_what_each_gives_alone(dtyp
     for found, expected in zip(together, alone, strict=True):
         assert found.shape == (2, 4, 3)
         np.testing.assert_allclose(found, expected, atol=0.05 if dtype == jnp.bfloat16 else 1e-5)
+
+
+@pytest.mark.parametrize(("width", "products"), [(16, 3), (24, 6)])
+def test_on_a_gpu_two_networks_of_the_same_layers_share_their_products(monkeypatch, width, products):
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    modules = MLP((16, 16), 3), MLP((16, width), 3)
+    x, y = (inputs(2, 4, 3),), (inputs(2, 4, 6),)
+    params = tuple(random_params(module, *rows) for module, rows in zip(modules, (x, y), strict=True))
+
+    def both():
+        return apply_both(modules, params, (x, y))
+
+    assert str(jax.make_jaxpr(both)()).count("dot_general[") == products
+    for found, module, own, rows in zip(both(), modules, params, (x, y), strict=True):
+        np.testing.assert_allclose(found, apply(module, own, *rows), atol=1e-5)
 
 
 def deviation_from_uniform(policy_last_scale):

@@ -96,6 +96,15 @@ def test_kernels_take_each_seed_with_its_own_parameters(batch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
 
+def test_kernels_take_one_input_with_the_parameters_of_several_seeds():
+    x, affine, _ = arrays()
+    scales = jnp.stack([affine, 2.0 * affine])
+    for function in (lambda x, affine: fused(x, affine, jnp.tanh, True), lambda x, affine: plain(x, affine, jnp.tanh)):
+        together = jax.vmap(function, in_axes=(None, 0))(x, scales)
+        for one, own in zip(together, scales, strict=True):
+            np.testing.assert_allclose(one, plain(x, own, jnp.tanh), atol=1e-5)
+
+
 @pytest.mark.parametrize(("batch", "programs"), [((), (192, 1)), ((10,), (48, 10)), ((10, 2), (48, 20))])
 def test_kernels_are_made_for_a_gpu_and_larger_where_there_is_much_to_do(batch, programs):
     def gradients(x, affine, grad):
@@ -135,8 +144,17 @@ def test_a_program_that_splits_environments_does_without_kernels(monkeypatch, pa
     assert text.count("pallas_call[") == kernels
 
 
+def test_a_cpu_that_was_chosen_does_without_kernels(monkeypatch):
+    """As where a policy acts on the CPU of a machine that has a GPU."""
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    x, affine, _ = arrays()
+    for chosen in ("cpu", jax.devices("cpu")[0]):
+        with jax.default_device(chosen):
+            np.testing.assert_array_equal(norm_activate(x, affine, jnp.tanh), plain(x, affine, jnp.tanh))
+
+
 @pytest.mark.parametrize(
-    ("shape", "fits"), [((768, 512), True), ((768, 500), False), ((770, 512), False), ((0, 512), False)]
+    ("shape", "fits"), [((768, 512), True), ((768, 500), False), ((776, 512), False), ((0, 512), False)]
 )
 def test_kernels_take_whole_tiles_of_widths_that_are_powers_of_two(shape, fits):
     assert fits_kernels(*shape) is fits

@@ -107,6 +107,19 @@ def test_processes_that_cannot_divide_the_work_are_told_so(monkeypatch):
     assert make_mesh(6, 64).size == 3
 
 
+@pytest.mark.usefixtures("free_choice")
+def test_every_process_takes_part_with_as_many_devices_as_the_others(monkeypatch):
+    """Two of them, with two devices and with four."""
+    own = [jax.devices()[:2], jax.devices()[2:6]]
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    monkeypatch.setattr("jax.local_devices", lambda process: own[process])
+
+    assert make_mesh(4, 64).devices.flatten().tolist() == [*own[0], *own[1][:2]]
+    assert make_mesh(4, 64, 2).devices.flatten().tolist() == [own[0][0], own[1][0]]
+    with pytest.raises(gw.UserError, match="a multiple of 2, the number of processes, and at most 4"):
+        make_mesh(4, 64, 5)
+
+
 def test_the_plan_is_said_in_words():
     assert layout(make_mesh(8, 4, 4), 8, 4) == "4 devices (cpu), 2 seeds on each."
     words = "8 devices (cpu), 1 seed on each; the 64 environments of a seed are split over 4."

@@ -4,16 +4,41 @@ import gc
 import weakref
 
 import jax
+import jax.numpy as jnp
 
 import goalward as gw
+from goalward.evaluate.episodes import EpisodeResults
 from goalward.run.program import Program
+
+
+def make_program():
+    env = gw.make("toy/rooms")
+    learner = gw.CPPO(num_envs=4, rollout_length=8, batch_size=16, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
+    return Program(env, learner, range(3, 6))
+
+
+def test_every_evaluation_of_every_seed_has_episodes_of_its_own(monkeypatch):
+    """But for greedy ones, which share those of the sampled ones beside them."""
+
+    def keys_as_results(env, policy, key, num_episodes):
+        half, other = jax.random.key_data(key).astype(jnp.float32)[:, None]
+        return EpisodeResults(success=half, ret=other, length=half, metrics={})
+
+    monkeypatch.setattr("goalward.run.program.run_episodes", keys_as_results)
+    program = make_program()
+    params = jnp.zeros(3)  # of nobody's interest here
+    evaluations = [program.evaluate(params, index, 1) for index in range(3)]
+    evaluations += [program.evaluate_absolute(params, 1), program.evaluate_fresh(params, 1, greedy=False)]
+    keys = [pair for e in evaluations for pair in zip(e.win_rate.tolist(), e.ret.tolist(), strict=True)]
+
+    assert len(set(keys)) == len(keys) == 5 * 3
+    greedy = program.evaluate(params, 2, 1, greedy=True)
+    assert greedy.win_rate.tolist() == evaluations[2].win_rate.tolist()
 
 
 def test_a_program_is_freed_when_nobody_uses_it():
     """Its environment and its learner may hold large arrays, and a session may train many times."""
-    env = gw.make("toy/rooms")
-    learner = gw.CPPO(num_envs=4, rollout_length=8, batch_size=16, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
-    program = Program(env, learner, range(1))
+    program = make_program()
     jax.eval_shape(program.init)
     alive = weakref.ref(program)
     del program
