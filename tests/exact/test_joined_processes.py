@@ -82,6 +82,46 @@ def test_what_they_save_is_where_they_go_on(start, tmp_path):
     assert_same_run(tmp_path / "part", tmp_path / "run")
 
 
+def test_they_train_with_as_many_devices_as_the_one_that_has_fewest(start, tmp_path):
+    more = "import os; os.environ['JAX_NUM_CPU_DEVICES'] = '3'"
+    options = [*QUICK, *as_options(SETTINGS | {"seeds": 2, "steps": 32, "num_evaluations": 1})]
+    results = ended(start(options, options, patches=["", more]), 300)
+
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert "2 devices (cpu), 1 seed on each." in results[0][1]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_ctrl_c_while_jax_joins_them_stops_both(start, tmp_path, number):
+    """The signal comes between their meeting and their first exchange, when others would wait for whoever leaves."""
+    interrupt = """
+import os, signal, jax
+def interrupted(*args, join=jax.distributed.initialize, **kwargs):
+    os.kill(os.getpid(), signal.SIGINT)
+    join(*args, **kwargs)
+jax.distributed.initialize = interrupted
+"""
+    patches = ["", ""]
+    patches[number] = interrupt
+    results = ended(start(QUICK, QUICK, patches=patches), 60)
+
+    assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_while_one_builds_its_environment_ends_both(start, tmp_path):
+    interrupt = """
+import os, signal, goalward.run.train as module
+module.make = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGINT)
+"""
+    (code, _, errors), (other_code, _, other_errors) = ended(start(QUICK, QUICK, patches=["", interrupt]), 60)
+
+    assert (code, other_code) == (2, 130)
+    assert "number 1 did not, and says why." in errors
+    assert "Interrupted." in other_errors
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("other", [["--preset", "quick", "--seeds", "4", "--out", "run"], ["--resume", "run"]])
 def test_processes_that_were_told_different_things_are_refused(start, tmp_path, other):
     for code, _, errors in ended(start(QUICK, other), 120):

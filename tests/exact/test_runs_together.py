@@ -136,6 +136,20 @@ def test_runs_that_differ_in_more_than_traced_settings_are_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_saved_of_a_run_is_cut_out_by_the_host(tmp_path, monkeypatch):
+    """Devices of a CPU that cut it out, each array in a program of its own, may wait for each other for ever."""
+    saved = []
+
+    def save(member, state, progress):
+        saved.append({type(leaf) for leaf in jax.tree.leaves(state)})
+        raise gw.UserError("seen")
+
+    monkeypatch.setattr("goalward.run.member.Member.save", save)
+    with pytest.raises(gw.UserError, match="seen"):
+        train_together(wanted(tmp_path), devices=6)
+    assert saved == [{np.ndarray}]
+
+
 def test_what_does_not_fit_together_is_refused_before_it_begins(tmp_path, monkeypatch):
     monkeypatch.setattr("goalward.run.memory.device_memory", lambda: 160_000)  # for two of them it would be enough
     monkeypatch.setattr("goalward.run.train.Training", None)

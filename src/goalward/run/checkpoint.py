@@ -70,8 +70,8 @@ class Checkpoints:
         """Writes a checkpoint; one that exists already for this iteration stays."""
         if from_first(lambda: iteration in self._manager.all_steps()):
             return
-        # Arrays of the host, so that a checkpoint does not depend on the devices that it was made on.
-        arrays = to_host(_keys_to_data(state))
+        # So that a checkpoint does not depend on the devices that it was made on.
+        arrays = on_host(state)
         from_first(lambda: self._write(iteration, arrays, {"format": FORMAT, "layout": _layout(state), **progress}))
 
     def _write(self, iteration: int, arrays: Any, progress: dict[str, Any]) -> None:
@@ -157,6 +157,11 @@ class Checkpoints:
         """Releases the threads that Orbax holds."""
         if is_first():
             self._manager.close()
+
+
+def on_host(tree: Any) -> Any:
+    """Returns arrays of the host, random keys as the numbers that they are, as a checkpoint holds them."""
+    return to_host(_keys_to_data(tree))
 
 
 def _files(where: Path) -> list[str]:

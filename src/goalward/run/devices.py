@@ -25,7 +25,7 @@ def asked_devices(devices: int | None) -> int | None:
     asked = plain_number(devices)
     if _asked_by(devices) == DEVICES_VARIABLE:
         text = os.environ[DEVICES_VARIABLE]
-        asked = int(text) if text.isdecimal() and len(text) < 10 else text
+        asked = int(text) if text.isdecimal() and len(text) < 19 else text
     if asked is None or (type(asked) is int and asked >= 1):
         return asked
     raise UserError(f"{_asked_by(devices)} must be a whole number of at least 1; found {asked!r}.")

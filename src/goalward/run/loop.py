@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from goalward.algos.settings import traced_fields
 from goalward.envs.tasks import TASKS
 from goalward.errors import GoalwardError, UserError, counted
+from goalward.run.checkpoint import on_host
 from goalward.run.devices import layout, num_sharing
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.member import Member, Run, per_row
@@ -244,18 +245,21 @@ class Training:
 
     def _save(self, state: TrainingState) -> None:
         self.progress.elapsed = time.perf_counter() - self.started
-        for index, member in enumerate(self.members):
-            member.save(self._part(state, index), self.progress.of(self._rows(index)))
+        for index, (member, part) in enumerate(zip(self.members, self._parts(state), strict=True)):
+            member.save(part, self.progress.of(self._rows(index)))
 
     def _rows(self, index: int) -> slice:
         """Returns the rows of a run."""
         return slice(index * self.plan.run.seeds, (index + 1) * self.plan.run.seeds)
 
-    def _part(self, tree: Any, index: int) -> Any:
-        """Returns the rows of one run of a tree [R, ...]."""
+    def _parts(self, tree: Any) -> list[Any]:
+        """Returns the rows of each run of a tree [R, ...]; those of several as arrays of the host."""
         if len(self.members) == 1:  # no copy: a replay may take most of the memory
-            return tree
-        return jax.tree.map(lambda x: x[self._rows(index)], tree)
+            return [tree]
+        # Fetched first: devices exchange what is split over them to cut it, and those of a CPU wait for each other in
+        # vain if the programs that do it, one for every array, run at once.
+        fetched = on_host(tree)
+        return [jax.tree.map(lambda x, i=i: x[self._rows(i)], fetched) for i in range(len(self.members))]
 
     def _finish(self, state: TrainingState, is_interrupted: Callable[[], bool]) -> list[Run]:
         """Returns the runs, each measured, recorded and shown."""
@@ -265,10 +269,9 @@ class Training:
                 raise self._interrupted("everything is saved")
 
         runs = []
-        for index, member in enumerate(self.members):
-            params, best = self._part((state.learner.params, state.best), index)
-            if len(self.members) > 1:  # from the devices that share all rows to the one that measures
-                params, best = self.program_of_one.place(jax.device_get((params, best)))
+        for member, part in zip(self.members, self._parts((state.learner.params, state.best)), strict=True):
+            # From the devices that share all rows to the one that measures a run, where that is not the same.
+            params, best = self.program_of_one.place(part) if len(self.members) > 1 else part
             runs.append(member.finish(self.program_of_one, params, best, self.reporter, stop_if_asked))
         self._tell_ceilings()
         self._tell_evaluation_share()

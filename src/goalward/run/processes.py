@@ -7,6 +7,7 @@ process, which is then the first, the functions of this module do what they say 
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import json
 from collections.abc import Callable
@@ -15,9 +16,11 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from goalward import __version__
 from goalward.errors import GoalwardError, UserError, brief, listed
+from goalward.run.interrupts import catch_interrupts
 from goalward.run.meeting import Place, meet
 
 T = TypeVar("T")
@@ -72,15 +75,21 @@ def join(text: str | None, say: Callable[[str], None]) -> None:
         raise UserError(
             f"The processes could not be joined by '{text}', since this one has computed something already."
         )
+    if place is not None:
+        meet(place, _SECONDS_TO_MEET, say)
     try:
-        if place is None:
-            jax.distributed.initialize()
-        else:
-            meet(place, _SECONDS_TO_MEET, say)
-            jax.distributed.initialize(place.address, place.num_processes, place.number)
+        # Whoever left now would be waited for, and whoever comes late to the first exchange would be given up.
+        with catch_interrupts() as interrupted:
+            if place is None:
+                jax.distributed.initialize()
+            else:
+                jax.distributed.initialize(place.address, place.num_processes, place.number)
+            is_stopped = from_all(interrupted.is_set()).any()
     except (RuntimeError, ValueError) as error:  # no cluster
         hint = " Where JAX finds no cluster, name the processes: HOST:PORT,K,N." if place is None else ""
         raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.{hint}") from error
+    if is_stopped:
+        raise KeyboardInterrupt
 
 
 def _has_started() -> bool:
@@ -106,10 +115,7 @@ def is_first() -> bool:
 
 
 def require_same(what: str) -> None:
-    """Raises in all processes if they were not given the same, or are not of the same versions.
-
-    To be called soon after they have met: those who wait for the first exchange lose patience after half a minute.
-    """
+    """Raises in all processes if they were not given the same, or are not of the same versions."""
     what += f"{__version__} {jax.__version__}"
     if count() > 1 and from_all(from_first(lambda: what) != what).any():
         raise UserError("Expected all processes of a run to be given the same command; found differences.")
@@ -121,7 +127,7 @@ def in_all(make: Callable[[], T]) -> T:
         return make()
     try:
         value, failure = make(), None
-    except Exception as error:  # whatever it is, the others have to hear of it
+    except (Exception, KeyboardInterrupt) as error:  # whatever it is, the others have to hear of it
         failure = error
     failed = np.flatnonzero(from_all(failure is not None))
     if failure is not None:
@@ -142,7 +148,7 @@ def from_first(make: Callable[[], T]) -> T:
     if is_first():
         try:
             told = json.dumps({"value": make()})
-        except Exception as error:  # whatever it is, the others wait for an answer
+        except (Exception, KeyboardInterrupt) as error:  # whatever it is, the others wait for an answer
             text = str(error) if isinstance(error, GoalwardError) else brief(error)
             told, failure = json.dumps({"error": text, "is_users": isinstance(error, UserError)}), error
     answer = json.loads(_bytes_from_first(told.encode()))
@@ -163,7 +169,7 @@ def arrays_from_first(tree: Any) -> Any:
     def tell(x: Any) -> Any:
         # As bytes: the sum that the values travel in would turn -0.0 into 0.0.
         content = np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)
-        return np.asarray(multihost_utils.broadcast_one_to_all(content)).view(x.dtype).reshape(x.shape)
+        return _of_first(content).view(x.dtype).reshape(x.shape)
 
     return jax.tree.map(tell, tree)
 
@@ -172,7 +178,7 @@ def from_all(value: Any) -> Any:
     """Returns what every process has, [P, ...]."""
     if count() == 1:
         return np.asarray(value)[None]
-    return np.asarray(multihost_utils.process_allgather(np.asarray(value)))
+    return _exchanged(value, _all)
 
 
 def to_host(tree: Any) -> Any:
@@ -189,7 +195,39 @@ def to_host(tree: Any) -> Any:
 
 
 def _bytes_from_first(text: bytes) -> bytes:
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
+    size = int(_of_first(np.int32(len(text))))
     padded = np.zeros(1 << size.bit_length(), np.uint8)  # few sizes, since each is compiled for
     padded[: len(text)] = np.frombuffer(text, np.uint8)
-    return bytes(np.asarray(multihost_utils.broadcast_one_to_all(padded))[:size])
+    return bytes(_of_first(padded)[:size])
+
+
+def _of_first(value: Any) -> np.ndarray[Any, Any]:
+    """Returns the first process's value, which has the same shape and type in all."""
+    return _exchanged(value, _first)
+
+
+def _all(values: jax.Array) -> jax.Array:
+    return values
+
+
+def _first(values: jax.Array) -> jax.Array:
+    return values[0]
+
+
+def _exchanged(value: Any, choose: Callable[[jax.Array], jax.Array]) -> np.ndarray[Any, Any]:
+    """Returns what `choose` makes of the values of all processes, [P, ...]."""
+    value = np.asarray(value)
+    split, chosen = _exchange(choose)
+    values = jax.make_array_from_process_local_data(split, value[None], (count(), *value.shape))
+    return np.asarray(chosen(values).addressable_data(0))
+
+
+@functools.cache
+def _exchange(choose: Callable[[jax.Array], jax.Array]) -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
+    """Returns how values are laid over one device of each process, and a program of all that chooses from them.
+
+    JAX's own functions for this want as many devices in one process as in another.
+    """
+    mesh = Mesh(np.array([jax.local_devices(process)[0] for process in range(count())]), ("processes",))
+    whole = NamedSharding(mesh, PartitionSpec())
+    return NamedSharding(mesh, PartitionSpec("processes")), jax.jit(choose, out_shardings=whole)

@@ -26,6 +26,7 @@ from goalward.shards import ENVS, SEEDS
 KEY_IMPL = "threefry2x32"
 MAX_ITERATIONS_PER_CALL = 64
 # What a GPU runs as graphs. By default loops and conditions are not among it, and the host starts every turn of theirs.
+# Names as jaxlib 0.11.2 has them, the one that was tried on a GPU.
 _GPU_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
 _TRAIN, _EVALUATE, _ABSOLUTE, _FILM, _FRESH = range(5)  # what a seed's key is folded with, one stream each
 
