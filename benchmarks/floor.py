@@ -222,8 +222,12 @@ def main() -> None:
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--precision", choices=["bfloat16", "float32"], default="float32")
     options = parser.parse_args()
-    for task in options.tasks:
-        found = floor(CPPO(precision=options.precision), gw.make(task).spec)
+    try:
+        specs = {task: gw.make(task).spec for task in options.tasks}
+    except gw.UserError as error:
+        parser.error(str(error))
+    for task, spec in specs.items():
+        found = floor(CPPO(precision=options.precision), spec)
         print(f"{task}: {1e3 * found['seconds']:.2f} ms an iteration, {found['floor_steps_per_second']:,.0f} steps/s")
         for name, cost in found["phases"].items():
             print(

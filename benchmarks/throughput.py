@@ -48,6 +48,8 @@ import goalward as gw
 from goalward.algos.base import Learner
 from goalward.algos.cppo import CPPO, CPPOLearner
 from goalward.envs.base import GoalEnv
+from goalward.envs.tasks import TASKS
+from goalward.errors import unknown_name
 from goalward.run.config import Plan, make_plan
 from goalward.run.directory import versions, write_json
 from goalward.run.prepare import prepare
@@ -247,9 +249,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--first-iteration", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=Path("results/throughput"))
     options = parser.parse_args(arguments)
+    if options.repeats < 1:
+        parser.error(f"expected --repeats to be at least 1; found {options.repeats}")
     if options.first_iteration:
         first_iteration(options.tasks[0], options)
         return
+    try:
+        for task in options.tasks:  # before anything is measured, and without computing anything
+            if task not in TASKS:
+                raise unknown_name("task", task, TASKS)
+            make_plan(task=task, algo=options.algo, preset=options.preset, run={"seeds": options.seeds})
+    except gw.UserError as error:
+        parser.error(str(error))
     # First of all: once this process has taken the device's memory, others find too little.
     starts = {task: seconds_to_start(task, options) if options.starts else {} for task in options.tasks}
     options.out.mkdir(parents=True, exist_ok=True)

@@ -42,6 +42,24 @@ def test_speed_counts_the_steps_of_all_seeds(measured):
     assert len(measured["steps_per_second_of_repeats"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["toy/room"], "Did you mean toy/rooms"),
+        (["toy/rooms", "--preset", "quik"], "quik"),
+        (["toy/rooms", "--seeds", "0"], "seeds must be"),
+        (["toy/rooms", "--repeats", "0"], "--repeats to be at least 1; found 0"),
+    ],
+)
+def test_mistakes_are_explained_before_anything_is_measured(options, sentence, capsys, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        throughput.main([*options, "--out", str(tmp_path / "results")])
+
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 def test_the_time_of_an_iteration_is_that_of_a_call_by_its_iterations(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("throughput.time.perf_counter", lambda: clock[0])
