@@ -57,7 +57,8 @@ def test_listing_the_tasks_as_json_loads_no_suite_and_no_jax(tmp_path):
     assert not modules_after(code, tmp_path) & (HEAVY | SUITES)
 
 
-# What a folder may import of ours, besides itself, errors.py and shards.py: dependencies point one way.
+# What a folder may import of ours, besides itself and files that import nothing of ours: dependencies point one way.
+OF_NOBODY = {"backend", "errors", "shards"}
 LAYERS = {
     "losses": set(),
     "goals": set(),
@@ -78,7 +79,14 @@ def test_dependencies_point_one_way(folder):
     imported = set(re.findall(r"^\s*(?:from|import) goalward\.(\w+)", text, re.MULTILINE))
 
     assert files
-    assert imported <= LAYERS[folder] | {folder, "errors", "shards"}
+    assert imported <= LAYERS[folder] | {folder, *OF_NOBODY}
+
+
+@pytest.mark.parametrize("name", sorted(OF_NOBODY))
+def test_what_all_may_import_imports_nothing_of_ours(name):
+    text = (Path(goalward.__file__).parent / f"{name}.py").read_text(encoding="utf-8")
+
+    assert not re.findall(r"^\s*(?:from|import) goalward", text, re.MULTILINE)
 
 
 def test_every_task_says_which_extra_brings_its_package():
