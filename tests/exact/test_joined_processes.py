@@ -109,16 +109,33 @@ jax.distributed.initialize = interrupted
     assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_while_one_builds_its_environment_ends_both(start, tmp_path):
-    interrupt = """
-import os, signal, goalward.run.train as module
-module.make = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGINT)
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("exchange", [3, 5, 8, 12])
+def test_ctrl_c_before_they_train_stops_both(start, number, exchange):
+    """The signal comes while one of them waits for the others, from one exchange after the next."""
+    interrupt = f"""
+import os, signal, goalward.run.processes as module
+count = 0
+def interrupted(*args, exchanged=module._exchanged):
+    global count
+    count += 1
+    if count == {exchange}:
+        os.kill(os.getpid(), signal.SIGINT)
+    return exchanged(*args)
+module._exchanged = interrupted
 """
-    (code, _, errors), (other_code, _, other_errors) = ended(start(QUICK, QUICK, patches=["", interrupt]), 60)
+    patches = ["", ""]
+    patches[number] = interrupt
+    results = ended(start(QUICK, QUICK, patches=patches), 100)
 
-    assert (code, other_code) == (2, 130)
-    assert "number 1 did not, and says why." in errors
-    assert "Interrupted." in other_errors
+    assert [code for code, _, _ in results] == [130, 130], results
+
+
+def test_a_device_that_both_lack_is_named(start, tmp_path):
+    lacking = "import os; os.environ['JAX_PLATFORMS'] = 'abacus'"
+    for code, _, errors in ended(start(QUICK, QUICK, patches=[lacking] * 2), 60):
+        assert code == 2
+        assert "JAX could not start with JAX_PLATFORMS=abacus; Unable to initialize backend" in errors
     assert not (tmp_path / "run").exists()
 
 

@@ -36,6 +36,22 @@ def _asked_by(devices: int | None) -> str:
     return DEVICES_VARIABLE if devices is None and os.environ.get(DEVICES_VARIABLE) else "devices"
 
 
+def start() -> None:
+    """Starts JAX; raises `UserError` where it cannot, as where it is told to use a GPU and has none."""
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        # Where nothing for a GPU is installed JAX asserts that there is, and says no more.
+        reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".") or "it finds no such device"
+        told: str | None = jax.config.jax_platforms  # type: ignore[attr-defined]
+        if not told:
+            raise UserError(f"JAX could not start; {reason}.") from error
+        raise UserError(
+            f"JAX could not start with JAX_PLATFORMS={told}; {reason}. Leave JAX_PLATFORMS unset to use what there "
+            "is; for a GPU install goalward[cuda] and the driver of the device."
+        ) from error
+
+
 def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh | None:
     """Returns devices as a grid of seeds by environments, None where one is enough.
 

@@ -15,14 +15,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_caught: list[threading.Event] = []  # what signals set now, if anything
+
 
 @contextmanager
 def catch_interrupts() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C or a termination signal sets; a second one raises `KeyboardInterrupt`."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
+    """Yields an event that Ctrl-C or a termination signal sets; a second one raises `KeyboardInterrupt`.
+
+    Within another such context it is the same event, so that what was asked for before is not forgotten.
+    """
+    if _caught or threading.current_thread() is not threading.main_thread():
+        yield _caught[0] if _caught else threading.Event()
         return
+    event = threading.Event()
 
     def on_signal(number: int, frame: Any) -> None:
         del number, frame
@@ -31,11 +36,18 @@ def catch_interrupts() -> Iterator[threading.Event]:
         event.set()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    _caught.append(event)
     try:
         yield event
     finally:
+        _caught.clear()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_interrupted() -> bool:
+    """Returns whether a signal has been caught that nothing has come of yet."""
+    return any(event.is_set() for event in _caught)
 
 
 def leave_at_second_signal(say: Callable[[], None], exit_code: int, grace: float = 2.0) -> None:

@@ -82,8 +82,8 @@ class Training:
             raise self._interrupted(self._saved_so_far()) from None
 
     def _saved_so_far(self) -> str:
-        if not is_first():  # which need not see the directory
-            return "the first process says what is saved"
+        if not is_first():  # the others need not see the directory
+            return "what is saved lies where the first process runs"
         begun = all(member.has_begun for member in self.members)
         return "everything up to the last checkpoint is saved" if begun else "there was no checkpoint yet"
 

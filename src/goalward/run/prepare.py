@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from goalward.errors import UserError
-from goalward.run.devices import asked_devices
-from goalward.run.processes import join as join_processes
+from goalward.run.devices import asked_devices, start
+from goalward.run.processes import joined
 
 CACHE_VARIABLE = "GOALWARD_CACHE"
 _XLA_DEVICES = "--xla_force_host_platform_device_count"
@@ -24,15 +25,26 @@ _chosen: Any = jax.config  # whose settings have no types
 _DEFAULT_MIN_SECONDS = 1.0  # JAX keeps no program that compiles sooner; a start has dozens of those
 
 
-def prepare(
-    devices: int | None = None, *, join: str | None = None, say: Callable[[str], None] = lambda text: None
-) -> None:
-    """Sets JAX up and starts it; `devices` and `join` as for `train`, and `say` tells how the joining goes."""
+def prepare(devices: int | None = None) -> None:
+    """Sets JAX up and starts it; `devices` as for `train`."""
+    with prepared(devices):
+        pass
+
+
+@contextmanager
+def prepared(
+    devices: int | None = None, join: str | None = None, say: Callable[[str], None] = lambda text: None
+) -> Iterator[None]:
+    """Sets JAX up and starts it, for a context in which this process works together with those that `join` names.
+
+    `devices` and `join` are as for `train`; `say` tells how the joining goes.
+    """
     check_variables()
     _keep_compiled_programs()
     _divide_cpu(asked_devices(devices))
-    join_processes(join, say)
-    _start()
+    with joined(join, say):
+        start()
+        yield
 
 
 def check_variables() -> None:
@@ -88,19 +100,6 @@ def _divide_cpu(devices: int | None) -> None:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:  # something has been computed already, with the devices that there were
         return
-
-
-def _start() -> None:
-    """Starts JAX; raises `UserError` where it cannot, as where it is told to use a GPU and has none."""
-    try:
-        jax.devices()
-    except (RuntimeError, AssertionError) as error:
-        # Where nothing for a GPU is installed JAX asserts that there is, and says no more.
-        reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".") or "it finds no such device"
-        raise UserError(
-            f"JAX could not start with JAX_PLATFORMS={_chosen.jax_platforms or ''}; {reason}. Leave JAX_PLATFORMS "
-            "unset to use what there is; for a GPU install goalward[cuda] and the driver of the device."
-        ) from error
 
 
 def _num_cores() -> int:

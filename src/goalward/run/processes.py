@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import ipaddress
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import jax
@@ -20,10 +21,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from goalward import __version__
 from goalward.errors import GoalwardError, UserError, brief, listed
-from goalward.run.interrupts import catch_interrupts
+from goalward.run.devices import start
+from goalward.run.interrupts import catch_interrupts, is_interrupted
 from goalward.run.meeting import Place, meet
 
 T = TypeVar("T")
+_TOLD_APART = (UserError, KeyboardInterrupt)  # kinds of errors that are the same in all processes
 _MOST_PROCESSES, _MOST_PORTS = 10_000, 65_535
 _MOST_DIGITS = 9  # of a number that is read; more are too large whatever they say
 _SECONDS_TO_MEET = 300
@@ -66,9 +69,15 @@ def _is_host(text: str) -> bool:
     return text.endswith("]")
 
 
-def join(text: str | None, say: Callable[[str], None]) -> None:
-    """Joins this process to the others; does nothing for None. Before anything is computed."""
+@contextmanager
+def joined(text: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Joins this process to the others, before anything is computed; nothing is done for None.
+
+    Within the context signals are heard by all processes together, when they next exchange something: the others would
+    wait for one that left by itself.
+    """
     if text is None:
+        yield
         return
     place = parse_place(text)
     if _has_started():
@@ -77,19 +86,18 @@ def join(text: str | None, say: Callable[[str], None]) -> None:
         )
     if place is not None:
         meet(place, _SECONDS_TO_MEET, say)
-    try:
-        # Whoever left now would be waited for, and whoever comes late to the first exchange would be given up.
-        with catch_interrupts() as interrupted:
+    with catch_interrupts():
+        try:
             if place is None:
                 jax.distributed.initialize()
             else:
                 jax.distributed.initialize(place.address, place.num_processes, place.number)
-            is_stopped = from_all(interrupted.is_set()).any()
-    except (RuntimeError, ValueError) as error:  # no cluster
-        hint = " Where JAX finds no cluster, name the processes: HOST:PORT,K,N." if place is None else ""
-        raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.{hint}") from error
-    if is_stopped:
-        raise KeyboardInterrupt
+        except (RuntimeError, ValueError) as error:  # no cluster
+            hint = " Where JAX finds no cluster, name the processes: HOST:PORT,K,N." if place is None else ""
+            raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.{hint}") from error
+        start()
+        in_all(lambda: None)  # at once: whoever comes half a minute late to the first exchange is given up
+        yield
 
 
 def _has_started() -> bool:
@@ -122,16 +130,20 @@ def require_same(what: str) -> None:
 
 
 def in_all(make: Callable[[], T]) -> T:
-    """Returns what `make` returns in this process; raises in all processes if it fails in any, so that none waits."""
+    """Returns what `make` returns in this process; raises in all if it fails or was interrupted in any."""
     if count() == 1:
         return make()
     try:
         value, failure = make(), None
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, the others have to hear of it
         failure = error
-    failed = np.flatnonzero(from_all(failure is not None))
+    stopped = is_interrupted() or isinstance(failure, KeyboardInterrupt)
+    of_all = from_all([failure is not None, stopped])
+    failed = np.flatnonzero(of_all[:, 0])
     if failure is not None:
         raise failure
+    if of_all[:, 1].any():
+        raise KeyboardInterrupt
     if len(failed):
         raise UserError(f"Expected all processes to begin; number {listed(failed, 'and')} did not, and says why.")
     return value
@@ -150,13 +162,15 @@ def from_first(make: Callable[[], T]) -> T:
             told = json.dumps({"value": make()})
         except (Exception, KeyboardInterrupt) as error:  # whatever it is, the others wait for an answer
             text = str(error) if isinstance(error, GoalwardError) else brief(error)
-            told, failure = json.dumps({"error": text, "is_users": isinstance(error, UserError)}), error
+            kinds = [kind.__name__ for kind in _TOLD_APART if isinstance(error, kind)]
+            told, failure = json.dumps({"error": text, "kind": kinds[0] if kinds else ""}), error
     answer = json.loads(_bytes_from_first(told.encode()))
     if failure is not None:
         raise failure
+    if answer.get("kind") == KeyboardInterrupt.__name__:
+        raise KeyboardInterrupt
     if "error" in answer:
-        kind = UserError if answer["is_users"] else GoalwardError
-        raise kind(answer["error"])
+        raise (UserError if answer["kind"] == UserError.__name__ else GoalwardError)(answer["error"])
     value: T = answer["value"]
     return value
 

@@ -23,7 +23,7 @@ from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
 from goalward.run.member import Member, Run
 from goalward.run.memory import require_memory, require_memory_for_episodes
-from goalward.run.prepare import prepare
+from goalward.run.prepare import prepare, prepared
 from goalward.run.processes import from_first, in_all, is_first, require_same
 from goalward.run.progress import Reporter, Silent, Terminal
 
@@ -77,8 +77,6 @@ def train(
         run={"seeds": seeds, "first_seed": first_seed, "steps": steps},
         settings=settings,
     )
-    prepare(devices, join=join, say=_reporter(show_progress).say)
-    require_same("train")
 
     def build() -> tuple[GoalEnv, Plan, Learner]:
         parts = _part(plan, "goal", goal), _part(plan, "reward", reward)
@@ -86,11 +84,13 @@ def train(
         whole = plan.for_env(env, *parts)
         return env, whole, whole.algo.bind(env, whole.num_iterations)
 
-    env, plan, learner = in_all(build)
-    require_same(f"{plan.to_toml()}{out}{asked_devices(devices)}")
-    mesh = in_all(lambda: _mesh(plan, learner, devices))
-    directory = _new_directory(out, plan, env)
-    return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
+    with prepared(devices, join, _reporter(show_progress).say):
+        require_same("train")
+        env, plan, learner = in_all(build)
+        require_same(f"{plan.to_toml()}{out}{asked_devices(devices)}")
+        mesh = in_all(lambda: _mesh(plan, learner, devices))
+        directory = _new_directory(out, plan, env)
+        return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
 
 def _new_directory(out: str | Path | None, plan: Plan, env: GoalEnv) -> RunDirectory:
@@ -233,14 +233,14 @@ def resume(
         show_progress: whether to write to the terminal.
 
     """
-    prepare(devices, join=join, say=_reporter(show_progress).say)
-    require_same("resume")
-    plan = Plan.from_toml(from_first(lambda: RunDirectory.open(path).plan().to_toml()))
-    directory = RunDirectory(Path(path))
-    learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
-    require_same(f"{path}{asked_devices(devices)}")
-    mesh = in_all(lambda: _mesh(plan, learner, devices))
-    return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
+    with prepared(devices, join, _reporter(show_progress).say):
+        require_same("resume")
+        plan = Plan.from_toml(from_first(lambda: RunDirectory.open(path).plan().to_toml()))
+        directory = RunDirectory(Path(path))
+        learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
+        require_same(f"{path}{asked_devices(devices)}")
+        mesh = in_all(lambda: _mesh(plan, learner, devices))
+        return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
 
 def settings_of(plan: Plan, given: AlgorithmConfig | None) -> AlgorithmConfig:

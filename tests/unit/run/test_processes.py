@@ -1,4 +1,4 @@
-"""Where processes meet; what they do together is tested with two of them in tests/learning."""
+"""Where processes meet; what they do together is tested with two of them in tests/exact."""
 
 import contextlib
 import socket
