@@ -131,6 +131,19 @@ module._exchanged = interrupted
     assert [code for code, _, _ in results] == [130, 130], results
 
 
+def test_an_interruption_of_what_the_first_does_for_all_stops_both(start):
+    """As a second Ctrl-C does, which is not put off."""
+    interrupt = """
+from goalward.run.directory import RunDirectory
+def interrupted(*args):
+    raise KeyboardInterrupt
+RunDirectory.create = interrupted
+"""
+    results = ended(start(QUICK, QUICK, patches=[interrupt, ""]), 60)
+
+    assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
+
+
 def test_a_device_that_both_lack_is_named(start, tmp_path):
     lacking = "import os; os.environ['JAX_PLATFORMS'] = 'abacus'"
     for code, _, errors in ended(start(QUICK, QUICK, patches=[lacking] * 2), 60):

@@ -16,7 +16,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from goalward.errors import UserError
-from goalward.run.devices import asked_devices, start
+from goalward.run.devices import asked_devices
 from goalward.run.processes import joined
 
 CACHE_VARIABLE = "GOALWARD_CACHE"
@@ -43,7 +43,6 @@ def prepared(
     _keep_compiled_programs()
     _divide_cpu(asked_devices(devices))
     with joined(join, say):
-        start()
         yield
 
 

@@ -26,7 +26,6 @@ from goalward.run.interrupts import catch_interrupts, is_interrupted
 from goalward.run.meeting import Place, meet
 
 T = TypeVar("T")
-_TOLD_APART = (UserError, KeyboardInterrupt)  # kinds of errors that are the same in all processes
 _MOST_PROCESSES, _MOST_PORTS = 10_000, 65_535
 _MOST_DIGITS = 9  # of a number that is read; more are too large whatever they say
 _SECONDS_TO_MEET = 300
@@ -71,12 +70,13 @@ def _is_host(text: str) -> bool:
 
 @contextmanager
 def joined(text: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Joins this process to the others, before anything is computed; nothing is done for None.
+    """Starts JAX, before anything is computed: together with the other processes, or alone for None.
 
     Within the context signals are heard by all processes together, when they next exchange something: the others would
     wait for one that left by itself.
     """
     if text is None:
+        start()
         yield
         return
     place = parse_place(text)
@@ -162,15 +162,15 @@ def from_first(make: Callable[[], T]) -> T:
             told = json.dumps({"value": make()})
         except (Exception, KeyboardInterrupt) as error:  # whatever it is, the others wait for an answer
             text = str(error) if isinstance(error, GoalwardError) else brief(error)
-            kinds = [kind.__name__ for kind in _TOLD_APART if isinstance(error, kind)]
-            told, failure = json.dumps({"error": text, "kind": kinds[0] if kinds else ""}), error
+            kind = {"is_users": isinstance(error, UserError), "is_interrupt": isinstance(error, KeyboardInterrupt)}
+            told, failure = json.dumps({"error": text, **kind}), error
     answer = json.loads(_bytes_from_first(told.encode()))
     if failure is not None:
         raise failure
-    if answer.get("kind") == KeyboardInterrupt.__name__:
-        raise KeyboardInterrupt
     if "error" in answer:
-        raise (UserError if answer["kind"] == UserError.__name__ else GoalwardError)(answer["error"])
+        if answer["is_interrupt"]:
+            raise KeyboardInterrupt
+        raise (UserError if answer["is_users"] else GoalwardError)(answer["error"])
     value: T = answer["value"]
     return value
 
