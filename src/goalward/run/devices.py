@@ -95,13 +95,15 @@ def _by_envs(count: int, num_seeds: int) -> int:
 def _check_count(name: str, count: int, possible: range) -> None:
     if count in possible:
         return
-    kind, most = jax.devices()[0].platform, possible[-1]
-    each = f"a multiple of {possible.step}, the number of processes, and " if possible.step > 1 else ""
-    can_have_more = kind == "cpu" and not each and count <= _MOST_CPU_DEVICES
+    kind, together, most = jax.devices()[0].platform, possible.step, possible[-1]
+    if together > 1:
+        raise UserError(
+            f"{name} must be a multiple of {together}, the number of processes, and at most {most}, since each takes "
+            f"part with as many {kind} devices as the one that has fewest ({most // together}); found {count}."
+        )
+    can_have_more = kind == "cpu" and count <= _MOST_CPU_DEVICES
     more = f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU." if can_have_more else ""
-    raise UserError(
-        f"{name} must be {each}at most {most}, the number of {kind} devices that there are; found {count}.{more}"
-    )
+    raise UserError(f"{name} must be at most {most}, the number of {kind} devices that there are; found {count}.{more}")
 
 
 def layout(mesh: Mesh, num_seeds: int, num_envs: int) -> str:
@@ -120,3 +122,11 @@ def num_sharing(mesh: Mesh | None) -> int:
 def seeds_in_memory(mesh: Mesh | None, num_seeds: int) -> int:
     """Returns how many seeds a memory holds, those that several devices hold counted for each of them."""
     return num_seeds if mesh is None else num_seeds // mesh.shape[SEEDS] * num_sharing(mesh)
+
+
+def seeds_on_host(mesh: Mesh | None, num_seeds: int) -> int:
+    """Returns of how many seeds the host holds states when a checkpoint is made, copies counted as well."""
+    if jax.local_devices()[0].platform != "cpu":
+        return num_seeds
+    # What one device of a CPU holds is the host's as it is.
+    return num_seeds if mesh is None else num_seeds + seeds_in_memory(mesh, num_seeds)

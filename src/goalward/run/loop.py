@@ -91,7 +91,7 @@ class Training:
         """Returns the state after the last iteration, evaluated."""
         with self.reporter.compiling("training"):
             advance = self.program.advance.lower(state.learner, np.int32(1)).compile()
-        in_all(lambda: require_memory_of(advance, self.learner, num_devices=num_sharing(self.mesh)))
+        in_all(lambda: require_memory_of(advance, state.best, self.learner, num_devices=num_sharing(self.mesh)))
         if self._evaluation_is_due():
             with self.reporter.compiling("evaluation"):
                 state = self._evaluate(state)

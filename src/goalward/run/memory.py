@@ -16,6 +16,7 @@ from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief
 
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
+_WRITING = 1.5  # times the size of a checkpoint, in which Orbax copies and compresses it; measured at 2.4 GB
 
 
 def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> None:
@@ -24,21 +25,27 @@ def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> No
     Nothing is computed: a program that is far too large would not fail but take the process down. That the parts of
     a learner fit together shows here as well.
     """
-    state = _num_bytes(jax.eval_shape(learner.init, jax.random.key(0)))
     replay = num_seeds * learner.replay_bytes
     _require(replay, "The replay", "remembered steps (replay_size), seeds or environments (num_envs)")
-    _require(num_seeds * state, "Training", _for_training(learner))
+    _require(num_seeds * _bytes_kept(learner), "Training", _for_training(learner))
     require_memory_for_episodes(learner.env, num_seeds, num_episodes)
 
 
-def require_memory_of(program: Any, learner: Learner, *, num_devices: int = 1) -> None:
+def require_memory_for_checkpoints(learner: Learner, *, num_on_host: int, num_written: int) -> None:
+    """Raises if the machine cannot hold what training keeps of some seeds, and write that of others, or the same."""
+    needed = int((num_on_host + _WRITING * num_written) * _bytes_kept(learner))
+    _require(needed, "Training and its checkpoints", _for_training(learner), of_host=True)
+
+
+def require_memory_of(program: Any, best: Any, learner: Learner, *, num_devices: int = 1) -> None:
     """Raises if a compiled training program takes more than the device holds: its rollouts are known only now.
 
-    `num_devices` of them share the memory.
+    `best` are the parameters that are kept beside it; `num_devices` of them share the memory.
     """
     analysis = program.memory_analysis()
     if analysis is not None:
         kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+        kept += sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(best))
         _require(num_devices * (kept + analysis.temp_size_in_bytes), "Training", _for_training(learner))
 
 
@@ -65,18 +72,27 @@ def _for_training(learner: Learner) -> str:
     )
 
 
-def _require(needed: int, what: str, fewer: str) -> None:
-    available = device_memory()
+def _bytes_kept(learner: Learner) -> int:
+    """Returns what a seed keeps from one iteration to the next: its state, and the best parameters so far."""
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    return _num_bytes((state, state.params))
+
+
+def _require(needed: int, what: str, fewer: str, *, of_host: bool = False) -> None:
+    available, where = (host_memory(), "machine") if of_host else (device_memory(), "device")
     if needed > available:
-        sizes = f"{needed / 1e9:,.1f} GB, and the device has {available / 1e9:,.1f} GB"
+        sizes = f"{needed / 1e9:,.1f} GB, and the {where} has {available / 1e9:,.1f} GB"
         raise UserError(f"{what} would keep {sizes}; use fewer {fewer}.")
 
 
 def device_memory() -> int:
     """Returns the bytes of the accelerator, or of the machine or container where there is none."""
     stats = jax.local_devices()[0].memory_stats() or {}
-    if "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
+    return int(stats["bytes_limit"]) if "bytes_limit" in stats else host_memory()
+
+
+def host_memory() -> int:
+    """Returns the bytes of the machine or container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(machine, int(_LIMIT_OF_CONTAINER.read_text()))

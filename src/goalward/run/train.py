@@ -18,11 +18,11 @@ from goalward.envs.registry import make
 from goalward.envs.tasks import DEFAULT_TASK
 from goalward.errors import UserError
 from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
-from goalward.run.devices import asked_devices, make_mesh, seeds_in_memory
+from goalward.run.devices import asked_devices, make_mesh, seeds_in_memory, seeds_on_host
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
 from goalward.run.member import Member, Run
-from goalward.run.memory import require_memory, require_memory_for_episodes
+from goalward.run.memory import require_memory, require_memory_for_checkpoints, require_memory_for_episodes
 from goalward.run.prepare import prepare, prepared
 from goalward.run.processes import from_first, in_all, is_first, require_same
 from goalward.run.progress import Reporter, Silent, Terminal
@@ -158,13 +158,15 @@ def _mesh(plan: Plan, learner: Learner, devices: int | None, num_runs: int = 1) 
     Runs are trained and evaluated all at once, and measured one by one at the end.
     """
     run = plan.run
-    mesh = make_mesh(num_runs * run.seeds, learner.num_envs, devices)
+    num_rows = num_runs * run.seeds
+    mesh = make_mesh(num_rows, learner.num_envs, devices)
     episodes, at_end = run.eval_episodes, run.absolute_factor * run.eval_episodes
     if num_runs > 1:  # then it is one device that measures
         require_memory_for_episodes(learner.env, run.seeds, at_end)
     else:
         episodes = max(episodes, at_end)
-    require_memory(learner, num_seeds=seeds_in_memory(mesh, num_runs * run.seeds), num_episodes=episodes)
+    require_memory(learner, num_seeds=seeds_in_memory(mesh, num_rows), num_episodes=episodes)
+    require_memory_for_checkpoints(learner, num_on_host=seeds_on_host(mesh, num_rows), num_written=run.seeds)
     return mesh
 
 

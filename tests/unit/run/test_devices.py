@@ -1,10 +1,12 @@
 """How seeds and environments are laid over devices; the tests have eight."""
 
+from types import SimpleNamespace
+
 import jax
 import pytest
 
 import goalward as gw
-from goalward.run.devices import layout, make_mesh, num_sharing, seeds_in_memory
+from goalward.run.devices import layout, make_mesh, num_sharing, seeds_in_memory, seeds_on_host
 from goalward.shards import ENVS, SEEDS
 
 
@@ -116,8 +118,13 @@ def test_every_process_takes_part_with_as_many_devices_as_the_others(monkeypatch
 
     assert make_mesh(4, 64).devices.flatten().tolist() == [*own[0], *own[1][:2]]
     assert make_mesh(4, 64, 2).devices.flatten().tolist() == [own[0][0], own[1][0]]
-    with pytest.raises(gw.UserError, match="a multiple of 2, the number of processes, and at most 4"):
-        make_mesh(4, 64, 5)
+    for devices in (5, 6):
+        with pytest.raises(gw.UserError) as caught:
+            make_mesh(4, 64, devices)
+        assert str(caught.value) == (
+            "devices must be a multiple of 2, the number of processes, and at most 4, since each takes part with as "
+            f"many cpu devices as the one that has fewest (2); found {devices}."
+        )
 
 
 def test_the_plan_is_said_in_words():
@@ -132,3 +139,12 @@ def test_devices_that_are_made_of_one_cpu_share_its_memory():
     assert (num_sharing(None), num_sharing(both)) == (1, 8)
     # Each of the two seeds is kept by four devices.
     assert (seeds_in_memory(None, 3), seeds_in_memory(both, 2)) == (3, 8)
+
+
+def test_a_checkpoint_copies_what_is_not_the_hosts_already(monkeypatch):
+    both = make_mesh(2, 64, 8)
+
+    # One device of a CPU holds what it holds in the host's memory; of several the parts are put together in a copy.
+    assert (seeds_on_host(None, 3), seeds_on_host(both, 2)) == (3, 8 + 2)
+    monkeypatch.setattr("jax.local_devices", lambda: [SimpleNamespace(platform="gpu")])
+    assert (seeds_on_host(None, 3), seeds_on_host(both, 2)) == (3, 2)

@@ -7,7 +7,9 @@ import goalward as gw
 from goalward.run import memory
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
-from goalward.run.memory import memory_explained
+from goalward.run.memory import memory_explained, require_memory_for_checkpoints, require_memory_of
+from goalward.run.program import Program
+from goalward.run.state import first_state
 
 
 @pytest.mark.parametrize(("num_envs", "rollout_length"), [(10**9, 128), (2**31, 1), (1, 2**31), (10**30, 10**30)])
@@ -44,6 +46,33 @@ def test_a_run_that_is_larger_than_the_machine_is_refused_before_it_begins(goalw
     assert "GB; use fewer" in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_what_writing_a_checkpoint_takes_of_the_machine_counts(monkeypatch):
+    env = gw.make("toy/rooms")
+    learner = gw.CPPO(num_envs=4, rollout_length=4, batch_size=4, hidden_sizes=(8,)).bind(env, 1)
+    state = first_state(Program(env, learner, range(1)))
+    kept = sum(x.nbytes for x in jax.tree.leaves((state.learner, state.best)))
+
+    # Two seeds in training, and one of them is written: copied, and half as much compressed.
+    monkeypatch.setattr(memory, "host_memory", lambda: int(3.5 * kept))
+    require_memory_for_checkpoints(learner, num_on_host=2, num_written=1)
+    monkeypatch.setattr(memory, "host_memory", lambda: int(3.5 * kept) - 1)
+    with pytest.raises(gw.UserError, match=r"Training and its checkpoints would keep .* and the machine has"):
+        require_memory_for_checkpoints(learner, num_on_host=2, num_written=1)
+
+
+def test_what_is_kept_beside_the_training_program_counts(monkeypatch):
+    learner = gw.CPPO(num_envs=4, rollout_length=4, batch_size=4, hidden_sizes=(8,)).bind(gw.make("toy/rooms"), 1)
+    program = jax.jit(lambda x: x + 1).lower(jax.numpy.zeros(1000)).compile()
+    analysis, best = program.memory_analysis(), {"kernel": jax.numpy.zeros(500)}
+    needed = 2 * (4000 + 4000 + analysis.temp_size_in_bytes + 2000)
+
+    monkeypatch.setattr(memory, "device_memory", lambda: needed)
+    require_memory_of(program, best, learner, num_devices=2)
+    monkeypatch.setattr(memory, "device_memory", lambda: needed - 1)
+    with pytest.raises(gw.UserError, match="Training would keep"):
+        require_memory_of(program, best, learner, num_devices=2)
 
 
 @pytest.mark.parametrize("message", ["RESOURCE_EXHAUSTED: 9 GB", "INTERNAL: Out of memory allocating 9 bytes"])
