@@ -191,16 +191,23 @@ module.{step} = with_little
 
 
 @pytest.mark.slow
-def test_they_wait_for_one_that_is_slow_to_begin(start):
-    delay = """
-import time, goalward.run.train as module
-def after_a_while(*args, make=module.make, **kwargs):
-    time.sleep(40)
-    return make(*args, **kwargs)
-module.make = after_a_while
+@pytest.mark.parametrize("step", ["goalward.run.train.make", "goalward.run.loop.Training._evaluate"])
+def test_they_wait_for_one_that_is_slow_to_begin(start, step):
+    """Longer than the half minute after which devices that have never exchanged anything give each other up."""
+    delay = f"""
+import pkgutil, time, goalward.run.train
+owner, name = pkgutil.resolve_name("{step.rpartition(".")[0]}"), "{step.rpartition(".")[2]}"
+def after_a_while(*args, waited=[], do=getattr(owner, name), **kwargs):
+    if not waited:
+        waited.append(time.sleep(40))
+    return do(*args, **kwargs)
+setattr(owner, name, after_a_while)
 """
-    options = [*QUICK, "--steps", "512"]
-    assert [code for code, _, _ in ended(start(options, options, patches=["", delay]), 300)] == [0, 0]
+    two_devices = "import os; os.environ['JAX_NUM_CPU_DEVICES'] = '2'"
+    options = ["--preset", "quick", "--seeds", "2", "--out", "run", "--devices", "4", "--steps", "512"]
+    results = ended(start(options, options, patches=[two_devices, two_devices + delay]), 300)
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert "split over 2" in results[0][1]
 
 
 @pytest.mark.slow

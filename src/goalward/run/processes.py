@@ -208,6 +208,28 @@ def to_host(tree: Any) -> Any:
     return jax.tree.map(fetch, tree)
 
 
+def acquaint(mesh: Mesh | None) -> None:
+    """Lets devices of several processes exchange something, along each axis of their mesh and all together.
+
+    Those that never have give each other up after half a minute, and processes may come further apart than that while
+    they compile.
+    """
+    if mesh is None or count() == 1:
+        return
+    everywhere = PartitionSpec(mesh.axis_names)
+    groups = [*mesh.axis_names, mesh.axis_names]
+
+    def exchange(x: jax.Array) -> list[jax.Array]:
+        return [jax.lax.psum(x, group) for group in groups]
+
+    numbers = np.arange(mesh.size)
+    split = NamedSharding(mesh, everywhere)
+    values = jax.make_array_from_callback(numbers.shape, split, lambda part: numbers[part])
+    jax.block_until_ready(
+        jax.jit(jax.shard_map(exchange, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False))(values)
+    )
+
+
 def _bytes_from_first(text: bytes) -> bytes:
     size = int(_of_first(np.int32(len(text))))
     padded = np.zeros(1 << size.bit_length(), np.uint8)  # few sizes, since each is compiled for

@@ -24,7 +24,7 @@ from goalward.run.loop import Training
 from goalward.run.member import Member, Run
 from goalward.run.memory import require_memory, require_memory_for_checkpoints, require_memory_for_episodes
 from goalward.run.prepare import prepare, prepared
-from goalward.run.processes import from_first, in_all, is_first, require_same
+from goalward.run.processes import acquaint, from_first, in_all, is_first, require_same
 from goalward.run.progress import Reporter, Silent, Terminal
 
 
@@ -89,6 +89,7 @@ def train(
         env, plan, learner = in_all(build)
         require_same(f"{plan.to_toml()}{out}{asked_devices(devices)}")
         mesh = in_all(lambda: _mesh(plan, learner, devices))
+        acquaint(mesh)
         directory = _new_directory(out, plan, env)
         return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
@@ -242,6 +243,7 @@ def resume(
         learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
         require_same(f"{path}{asked_devices(devices)}")
         mesh = in_all(lambda: _mesh(plan, learner, devices))
+        acquaint(mesh)
         return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
 
