@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, NoReturn
 
 from goalward import __version__, commands
 from goalward.errors import GoalwardError, UserError, brief
-from goalward.run.interrupts import leave_at_second_signal
+from goalward.run.interrupts import disregard_interrupts, leave_at_second_signal
 
 INTERRUPTED = 130
 
@@ -46,9 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def entry() -> NoReturn:
     """Runs one command as a process of its own."""
     leave_at_second_signal(_say_that_it_ends, INTERRUPTED)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         main()
     except SystemExit as end:
+        disregard_interrupts()  # processes that part must not be cut short
         if end.code == INTERRUPTED:
             # Not through Python's own exit: a computation that still runs would crash when JAX is taken down.
             _take_leave()

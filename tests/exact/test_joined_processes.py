@@ -110,9 +110,9 @@ jax.distributed.initialize = interrupted
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("exchange", [3, 5, 8, 12])
-def test_ctrl_c_before_they_train_stops_both(start, number, exchange):
-    """The signal comes while one of them waits for the others, from one exchange after the next."""
+@pytest.mark.parametrize(("exchange", "name"), [(3, "SIGINT"), (5, "SIGTERM"), (8, "SIGINT"), (12, "SIGTERM")])
+def test_a_signal_before_they_train_stops_both(start, number, exchange, name):
+    """It comes while one of them waits for the others, from one exchange after the next."""
     interrupt = f"""
 import os, signal, goalward.run.processes as module
 count = 0
@@ -120,7 +120,7 @@ def interrupted(*args, exchanged=module._exchanged):
     global count
     count += 1
     if count == {exchange}:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.{name})
     return exchanged(*args)
 module._exchanged = interrupted
 """
@@ -129,6 +129,35 @@ module._exchanged = interrupted
     results = ended(start(QUICK, QUICK, patches=patches), 100)
 
     assert [code for code, _, _ in results] == [130, 130], results
+
+
+def test_a_process_that_is_gone_is_missed_with_a_sentence(start):
+    leave = """
+import os, goalward.run.processes as module
+count = 0
+def gone(*args, exchanged=module._exchanged):
+    global count
+    count += 1
+    if count == 8:
+        os._exit(9)
+    return exchanged(*args)
+module._exchanged = gone
+"""
+    first, _ = start(QUICK, QUICK, patches=["", leave])
+
+    # JAX keeps it for minutes after that, until it gives the other up.
+    assert first.stderr.readline().startswith("goalward: Expected the other processes to answer; one is gone. ")
+
+
+def test_termination_while_one_waits_is_an_interruption_too(start):
+    first, _ = processes = start(QUICK, QUICK, patches=["", "import time; time.sleep(60)"])
+    for line in first.stdout:
+        if line.startswith("Waiting at"):
+            first.send_signal(signal.SIGTERM)
+            break
+    ((code, _, errors),) = ended(processes[:1], 30)
+
+    assert (code, errors) == (130, "goalward: Interrupted.\n")
 
 
 def test_an_interruption_of_what_the_first_does_for_all_stops_both(start):

@@ -46,3 +46,23 @@ def test_it_ends_an_evaluation_that_would_take_hours(tmp_path, environment):
     assert process.returncode == 130
     # On a machine so slow that it still compiled, the signals were heard in the ordinary way.
     assert re.fullmatch(r"goalward: (Left at once|Stopped after iteration 0); .*goalward train .*--resume .+\n", errors)
+
+
+def test_a_command_that_is_about_to_end_is_not_interrupted(environment):
+    """A signal during what Python does at exit, where JAX lets processes part, would end in a traceback."""
+    program = """
+import atexit, os, signal, sys
+from goalward import cli
+def ending(main=cli.main):
+    try:
+        main()
+    finally:  # called before what was registered before, as by JAX
+        atexit.register(os.kill, os.getpid(), signal.SIGINT)
+cli.main = ending
+sys.argv = ["goalward", "tasks"]
+cli.entry()
+"""
+    command = [sys.executable, "-c", program]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (answer.returncode, answer.stderr) == (0, "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from goalward.errors import UserError, counted, listed, plain_number
 from goalward.shards import ENVS, SEEDS
 
 DEVICES_VARIABLE = "GOALWARD_DEVICES"
-_MOST_CPU_DEVICES = 1024  # that anybody would make of a CPU
+MOST_CPU_DEVICES = 1024  # that anybody would make of a CPU
 
 
 def asked_devices(devices: int | None) -> int | None:
@@ -42,7 +43,12 @@ def start() -> None:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         # Where nothing for a GPU is installed JAX asserts that there is, and says no more.
-        reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".") or "it finds no such device"
+        first_line = str(error).strip().partition("\n")[0]
+        reason = (
+            re.split(r" \((?:set JAX_PLATFORMS|you may need)", first_line)[0].rstrip(".") or "it finds no such device"
+        )
+        if "topologies" in reason:  # what each process tells the others of its devices
+            raise UserError("Expected all processes to start JAX; another did not in time, and says why.") from error
         told: str | None = jax.config.jax_platforms  # type: ignore[attr-defined]
         if not told:
             raise UserError(f"JAX could not start; {reason}.") from error
@@ -101,7 +107,7 @@ def _check_count(name: str, count: int, possible: range) -> None:
             f"{name} must be a multiple of {together}, the number of processes, and at most {most}, since each takes "
             f"part with as many {kind} devices as the one that has fewest ({most // together}); found {count}."
         )
-    can_have_more = kind == "cpu" and count <= _MOST_CPU_DEVICES
+    can_have_more = kind == "cpu" and count <= MOST_CPU_DEVICES
     more = f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU." if can_have_more else ""
     raise UserError(f"{name} must be at most {most}, the number of {kind} devices that there are; found {count}.{more}")
 

@@ -45,6 +45,12 @@ def catch_interrupts() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+def disregard_interrupts() -> None:
+    """Lets Ctrl-C and termination signals pass for the rest of the process, which is about to end by itself."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, under which no second signal would be heard
+
+
 def is_interrupted() -> bool:
     """Returns whether a signal has been caught that nothing has come of yet."""
     return any(event.is_set() for event in _caught)

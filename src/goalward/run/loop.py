@@ -83,7 +83,7 @@ class Training:
 
     def _saved_so_far(self) -> str:
         if not is_first():  # the others need not see the directory
-            return "what is saved lies where the first process runs"
+            return "what is saved, if anything, lies where the first process runs"
         begun = all(member.has_begun for member in self.members)
         return "everything up to the last checkpoint is saved" if begun else "there was no checkpoint yet"
 

@@ -16,12 +16,13 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from goalward.errors import UserError
-from goalward.run.devices import asked_devices
+from goalward.run.devices import MOST_CPU_DEVICES, asked_devices
 from goalward.run.processes import joined
 
 CACHE_VARIABLE = "GOALWARD_CACHE"
 _XLA_DEVICES = "--xla_force_host_platform_device_count"
 _chosen: Any = jax.config  # whose settings have no types
+_UNSET = -1  # JAX's own word for a number of devices that nobody has named
 _DEFAULT_MIN_SECONDS = 1.0  # JAX keeps no program that compiles sooner; a start has dozens of those
 
 
@@ -54,11 +55,16 @@ def check_variables() -> None:
         raise UserError(
             f"{CACHE_VARIABLE} must be off or not set; found '{wish}'. JAX_COMPILATION_CACHE_DIR names a directory."
         )
-    if _chosen.jax_num_cpu_devices == 0:
-        raise UserError("JAX_NUM_CPU_DEVICES must be at least 1; found 0.")
-    counts = re.findall(rf"{_XLA_DEVICES}=(\S*)", os.environ.get("XLA_FLAGS", ""))
-    if counts and not re.fullmatch(r"0*[1-9]\d*", counts[-1].strip("'\"")):
-        raise UserError(f"{_XLA_DEVICES} in XLA_FLAGS must be a whole number of at least 1; found '{counts[-1]}'.")
+    if _chosen.jax_num_cpu_devices != _UNSET:
+        _check_number_of_devices("JAX_NUM_CPU_DEVICES", str(_chosen.jax_num_cpu_devices))
+    for count in re.findall(rf"{_XLA_DEVICES}=(\S*)", os.environ.get("XLA_FLAGS", ""))[-1:]:
+        _check_number_of_devices(f"{_XLA_DEVICES} in XLA_FLAGS", count.strip("'\""))
+
+
+def _check_number_of_devices(name: str, text: str) -> None:
+    is_number = re.fullmatch(r"0*\d{1,9}", text) is not None
+    if not is_number or not 1 <= int(text) <= MOST_CPU_DEVICES:
+        raise UserError(f"{name} must be a whole number from 1 to {MOST_CPU_DEVICES}; found '{text}'.")
 
 
 def _keep_compiled_programs() -> None:

@@ -87,6 +87,7 @@ def joined(text: str | None, say: Callable[[str], None]) -> Iterator[None]:
     if place is not None:
         meet(place, _SECONDS_TO_MEET, say)
     with catch_interrupts():
+        jax.config.update("jax_enable_preemption_service", False)  # it would hear termination signals in our place
         try:
             if place is None:
                 jax.distributed.initialize()
@@ -255,7 +256,10 @@ def _exchanged(value: Any, choose: Callable[[jax.Array], jax.Array]) -> np.ndarr
     value = np.asarray(value)
     split, chosen = _exchange(choose)
     values = jax.make_array_from_process_local_data(split, value[None], (count(), *value.shape))
-    return np.asarray(chosen(values).addressable_data(0))
+    try:
+        return np.asarray(chosen(values).addressable_data(0))
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        raise GoalwardError(f"Expected the other processes to answer; one is gone. {brief(error)}.") from error
 
 
 @functools.cache

@@ -82,15 +82,18 @@ def test_the_users_number_of_devices_stays_and_an_unwritable_home_is_no_obstacle
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
-        ({"JAX_NUM_CPU_DEVICES": "0"}, "JAX_NUM_CPU_DEVICES must be at least 1; found 0."),
+        ({"JAX_NUM_CPU_DEVICES": "0"}, "JAX_NUM_CPU_DEVICES must be a whole number from 1 to 1024; found '0'."),
+        ({"JAX_NUM_CPU_DEVICES": "-3"}, "from 1 to 1024; found '-3'."),
+        ({"JAX_NUM_CPU_DEVICES": "99999999999999999999"}, "from 1 to 1024; found '99999999999999999999'."),
         (
             {"XLA_FLAGS": f"{XLA_DEVICES}=00"},
-            f"{XLA_DEVICES} in XLA_FLAGS must be a whole number of at least 1; found '00'",
+            f"{XLA_DEVICES} in XLA_FLAGS must be a whole number from 1 to 1024; found '00'",
         ),
-        ({"XLA_FLAGS": f"{XLA_DEVICES}=2 {XLA_DEVICES}=many"}, "at least 1; found 'many'"),
+        ({"XLA_FLAGS": f"{XLA_DEVICES}=2 {XLA_DEVICES}=many"}, "1024; found 'many'"),
+        ({"XLA_FLAGS": f"{XLA_DEVICES}=1025"}, "1024; found '1025'"),
     ],
 )
-def test_no_devices_at_all_are_refused(tmp_path, variables, sentence):
+def test_numbers_of_devices_that_no_cpu_has_are_refused(tmp_path, variables, sentence):
     with pytest.raises(subprocess.CalledProcessError) as caught:
         after(tmp_path, **variables)
 
