@@ -13,7 +13,10 @@ from goalward.envs.imports import quiet_import
 
 with quiet_import():
     pytest.importorskip("brax")
+    from mujoco import mjx
+
     from goalward.envs.jaxgcrl.maze import LAYOUTS, checked_layout, merged_cells
+    from goalward.envs.jaxgcrl.physics import brax_model, load_system
 
 pytestmark = pytest.mark.usefixtures("suite_arithmetic")
 
@@ -42,6 +45,31 @@ def test_making_a_task_prints_nothing(tmp_path):
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
 
     assert (answer.stdout, answer.stderr) == ("", "")
+
+
+def test_a_robot_without_meshes_needs_no_library_of_meshes(tmp_path):
+    code = "import sys, goalward; goalward.make('jaxgcrl/ant'); print('trimesh' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+
+    assert answer.stdout == "False\n"
+
+
+def test_models_are_computed_on_the_default_device_and_used_on_any(monkeypatch):
+    chosen, models, put_model = jax.devices()[3], [], mjx.put_model
+
+    def watched(*args, **kwargs):
+        models.append(put_model(*args, **kwargs))
+        return models[-1]
+
+    monkeypatch.setattr(mjx, "put_model", watched)
+    with jax.default_device(chosen):
+        system = load_system.__wrapped__(brax_model("reacher.xml"))
+
+    arrays = [leaf for leaf in jax.tree.leaves(models) if isinstance(leaf, jax.Array)]
+    assert arrays
+    assert all(array.devices() == {chosen} for array in arrays)
+    assert not any(leaf.committed for leaf in jax.tree.leaves(system) if isinstance(leaf, jax.Array))
+    assert mjx.put_model is watched
 
 
 @pytest.mark.parametrize("name", TASKS[1:])

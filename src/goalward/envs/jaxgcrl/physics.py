@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from goalward.envs.imports import quiet_import
+from goalward.envs.imports import postpone, quiet_import
 from goalward.errors import UserError
 
 with quiet_import():  # MuJoCo prints that it lacks packages that nobody here needs
+    postpone("mujoco.mjx", "mujoco.mjx._src", "mujoco.mjx._src.mesh")  # which imports libraries of meshes and graphs
     from brax import com, kinematics
     from brax.base import Motion, Transform
     from brax.envs.base import PipelineEnv, State
     from brax.io import mjcf
+    from mujoco import mjx
 
 BACKENDS = ("generalized", "mjx", "positional", "spring")
+_one_model_at_a_time = threading.Lock()
 
 
 class RobotPhysics(PipelineEnv):  # type: ignore[misc]  # Brax has no types
@@ -121,9 +128,27 @@ def brax_model(name: str) -> str:
 @functools.lru_cache(maxsize=8)
 def load_system(xml: str) -> Any:
     """Returns Brax's system of a MuJoCo model."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _models_on_default_device():
         warnings.filterwarnings("ignore", message="Brax System", category=UserWarning)  # advice to use another package
-        return mjcf.loads(xml)
+        system = mjcf.loads(xml)
+    # From where it was put to wherever it will be used.
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)) if isinstance(x, jax.Array) else x, system)
+
+
+@contextmanager
+def _models_on_default_device() -> Iterator[None]:
+    """Lets MJX put models where JAX computes now.
+
+    Otherwise it takes the machine's best device, for which a small program is compiled for every shape in the model.
+    """
+    (device,) = jnp.zeros(()).devices()
+    with _one_model_at_a_time:  # Brax leaves no choice
+        put_model = mjx.put_model
+        mjx.put_model = functools.partial(put_model, device=device)
+        try:
+            yield
+        finally:
+            mjx.put_model = put_model
 
 
 def require_backend(task: str, backend: str) -> None:
