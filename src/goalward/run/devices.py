@@ -6,14 +6,17 @@ make their rollouts together; gradient steps, which take most of the time, are t
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
+import threading
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
+from goalward.backend import is_gpu
 from goalward.errors import UserError, counted, listed, plain_number
 from goalward.shards import ENVS, SEEDS
 
@@ -56,6 +59,15 @@ def start() -> None:
             f"JAX could not start with JAX_PLATFORMS={told}; {reason}. Leave JAX_PLATFORMS unset to use what there "
             "is; for a GPU install goalward[cuda] and the driver of the device."
         ) from error
+    if is_gpu():
+        # Its first use takes more than a second, in which this process has suites to import and programs to trace. Not
+        # a daemon: Python must not exit under it.
+        threading.Thread(target=_use_device, name="first-use").start()
+
+
+def _use_device() -> None:
+    with contextlib.suppress(Exception):  # whoever needs the device is told
+        jax.block_until_ready(jax.device_put(0.0, jax.local_devices()[0]))
 
 
 def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh | None:

@@ -1,12 +1,13 @@
 """How seeds and environments are laid over devices; the tests have eight."""
 
+import threading
 from types import SimpleNamespace
 
 import jax
 import pytest
 
 import goalward as gw
-from goalward.run.devices import layout, make_mesh, num_sharing, seeds_in_memory, seeds_on_host
+from goalward.run.devices import layout, make_mesh, num_sharing, seeds_in_memory, seeds_on_host, start
 from goalward.shards import ENVS, SEEDS
 
 
@@ -148,3 +149,22 @@ def test_a_checkpoint_copies_what_is_not_the_hosts_already(monkeypatch):
     assert (seeds_on_host(None, 3), seeds_on_host(both, 2)) == (3, 8 + 2)
     monkeypatch.setattr("jax.local_devices", lambda: [SimpleNamespace(platform="gpu")])
     assert (seeds_on_host(None, 3), seeds_on_host(both, 2)) == (3, 2)
+
+
+def test_a_gpu_is_used_for_the_first_time_beside_what_follows(monkeypatch):
+    """Here a CPU is taken for one; what happens to it is not this function's business."""
+    used = []
+
+    def fail(value, device):
+        used.append(device)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("goalward.run.devices.is_gpu", lambda: True)
+    monkeypatch.setattr("jax.device_put", fail)
+    start()
+    for thread in threading.enumerate():
+        if thread.name == "first-use":
+            assert not thread.daemon
+            thread.join()
+
+    assert used == jax.local_devices()[:1]

@@ -5,6 +5,7 @@ import weakref
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import goalward as gw
 from goalward.evaluate.episodes import EpisodeResults
@@ -45,3 +46,22 @@ def test_a_program_is_freed_when_nobody_uses_it():
     gc.collect()
 
     assert alive() is None
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_garbage_is_not_looked_for_while_a_program_is_traced(monkeypatch, is_on):
+    env, seen = gw.make("toy/rooms"), []
+    learner = gw.CPPO(num_envs=4, rollout_length=8, batch_size=16, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
+    init = learner.init
+
+    def watched(key):
+        seen.append(gc.isenabled())
+        return init(key)
+
+    monkeypatch.setattr(type(learner), "init", lambda self, key: watched(key))
+    (gc.enable if is_on else gc.disable)()
+    try:
+        jax.eval_shape(Program(env, learner, range(2)).init)
+        assert (seen, gc.isenabled()) == ([False], is_on)
+    finally:
+        gc.enable()
