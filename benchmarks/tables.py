@@ -234,7 +234,7 @@ def starts(rows: list[Row]) -> str:
                 row["preset"],
                 row["device"],
                 str(row["seeds"]),
-                *(f"{row[key]:.0f} s" for key in ("compile_seconds", "start_cold_seconds", "start_warm_seconds")),
+                *(f"{row[key]:.1f} s" for key in ("compile_seconds", "start_cold_seconds", "start_warm_seconds")),
             ]
             for row in in_order(rows)
             if "start_warm_seconds" in row
