@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from goalward import __version__, commands
-from goalward.errors import GoalwardError, UserError, brief
+from goalward.errors import GoalwardError, PartnerLost, UserError, brief
 from goalward.run.interrupts import disregard_interrupts, leave_at_second_signal
 
 INTERRUPTED = 130
@@ -50,14 +50,17 @@ def entry() -> NoReturn:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         main()
-    except SystemExit as end:
+    except BaseException as end:
         disregard_interrupts()  # processes that part must not be cut short
-        if end.code == INTERRUPTED:
-            # Not through Python's own exit: a computation that still runs would crash when JAX is taken down.
-            _take_leave()
+        is_left_alone = isinstance(end.__context__, PartnerLost)
+        if isinstance(end, SystemExit) and (end.code == INTERRUPTED or is_left_alone):
+            # Not through Python's own exit: a computation that still runs would crash when JAX is taken down, and JAX
+            # would wait for a process that is gone.
+            if not is_left_alone:
+                _take_leave()
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(INTERRUPTED)
+            os._exit(PartnerLost.exit_code if is_left_alone else INTERRUPTED)
         raise
 
 

@@ -21,6 +21,10 @@ class UserError(GoalwardError):
     exit_code = 2
 
 
+class PartnerLost(GoalwardError):
+    """Another process of the run is gone, so that there is nobody left to take leave of."""
+
+
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     """Returns the error for a name outside `known`, with the closest known names first."""
     names = sorted(known)

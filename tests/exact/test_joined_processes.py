@@ -143,10 +143,40 @@ def gone(*args, exchanged=module._exchanged):
     return exchanged(*args)
 module._exchanged = gone
 """
-    first, _ = start(QUICK, QUICK, patches=["", leave])
+    (code, _, errors), (left, _, _) = ended(start(QUICK, QUICK, patches=["", leave]), 60)
 
-    # JAX keeps it for minutes after that, until it gives the other up.
-    assert first.stderr.readline().startswith("goalward: Expected the other processes to answer; one is gone. ")
+    assert (code, left) == (1, 9)
+    assert re.fullmatch(
+        r"goalward: Expected the other processes to answer; one is gone\. .*--resume RUN\. .*\n", errors
+    )
+
+
+def test_so_is_one_that_leaves_while_they_train(start, tmp_path):
+    leave = """
+import os, goalward.run.loop as module
+def gone(*args):
+    os._exit(9)
+module.Training._iterate = gone
+"""
+    (code, _, errors), (left, _, _) = ended(start(QUICK, QUICK, patches=["", leave]), 60)
+
+    assert (code, left) == (1, 9)
+    assert "goalward: Expected the other processes to answer; one is gone." in errors
+    assert "Traceback" not in errors
+    assert list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+def test_their_devices_are_acquainted_before_they_compile(start):
+    """What that is good for takes half a minute to see, in a test that is slow."""
+    refuse = """
+import goalward.run.train as module
+from goalward import UserError
+def refused(mesh):
+    raise UserError(f"{mesh.size} devices")
+module.acquaint = refused
+"""
+    for code, _, errors in ended(start(QUICK, QUICK, patches=[refuse] * 2), 60):
+        assert (code, said(errors)) == (2, ["goalward: 2 devices"])
 
 
 def test_termination_while_one_waits_is_an_interruption_too(start):

@@ -20,7 +20,7 @@ from goalward.run.devices import layout, num_sharing
 from goalward.run.interrupts import catch_interrupts
 from goalward.run.member import Member, Run, per_row
 from goalward.run.memory import memory_explained, require_memory_of
-from goalward.run.processes import from_all, from_first, in_all, is_first
+from goalward.run.processes import from_all, from_first, in_all, is_first, losses_explained
 from goalward.run.program import MAX_ITERATIONS_PER_CALL, Program, configurations_of
 from goalward.run.progress import Reporter
 from goalward.run.state import Progress, TrainingState, first_state, joined_progress, joined_states
@@ -65,7 +65,7 @@ class Training:
     def run(self) -> list[Run]:
         """Returns the finished runs."""
         try:
-            with ExitStack() as opened, memory_explained(), catch_interrupts() as event:
+            with ExitStack() as opened, memory_explained(), losses_explained(), catch_interrupts() as event:
                 for member in self.members:
                     opened.enter_context(member.checkpoints)
 
@@ -95,10 +95,12 @@ class Training:
         if self._evaluation_is_due():
             with self.reporter.compiling("evaluation"):
                 state = self._evaluate(state)
+                self._save(state)
         with self.reporter.training(self.plan.num_iterations, self.progress.iteration):
             while True:
                 if self._evaluation_is_due():
                     state = self._evaluate(state)
+                    self._save(state)  # here, where the best parameters of before are gone
                 if is_interrupted():
                     self._save(state)
                     raise self._interrupted("everything is saved")
@@ -212,7 +214,7 @@ class Training:
         return self.progress.iteration in self.evaluations and self.progress.iteration not in self.evaluated
 
     def _evaluate(self, state: TrainingState) -> TrainingState:
-        """Returns the state with the best parameters brought up to date; the evaluation is recorded and saved."""
+        """Returns the state with the best parameters brought up to date; the evaluation is recorded."""
         index = self.evaluations.index(self.progress.iteration)
         params = state.learner.params
         began = time.perf_counter()
@@ -228,7 +230,6 @@ class Training:
             best_win_rate=jnp.where(better, evaluation.win_rate, state.best_win_rate),
         )
         self._record(per_row(evaluation))
-        self._save(state)
         return state
 
     def _record(self, rows: list[dict[str, float]]) -> None:

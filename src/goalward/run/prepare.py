@@ -57,7 +57,7 @@ def check_variables() -> None:
         )
     if _chosen.jax_num_cpu_devices != _UNSET:
         _check_number_of_devices("JAX_NUM_CPU_DEVICES", str(_chosen.jax_num_cpu_devices))
-    for count in re.findall(rf"{_XLA_DEVICES}=(\S*)", os.environ.get("XLA_FLAGS", ""))[-1:]:
+    for count in re.findall(rf"{_XLA_DEVICES}=?(\S*)", os.environ.get("XLA_FLAGS", ""))[-1:]:
         _check_number_of_devices(f"{_XLA_DEVICES} in XLA_FLAGS", count.strip("'\""))
 
 
@@ -97,7 +97,7 @@ def cache_directory() -> Path:
 
 def _divide_cpu(devices: int | None) -> None:
     """Makes one device of each core: seeds on devices of their own are faster than seeds that share all cores."""
-    count = min(_num_cores(), _num_cores() if devices is None else devices)
+    count = min(_num_cores(), MOST_CPU_DEVICES, devices or MOST_CPU_DEVICES)
     is_chosen = _chosen.jax_num_cpu_devices > 0 or _XLA_DEVICES in os.environ.get("XLA_FLAGS", "")
     if count == 1 or is_chosen:
         return

@@ -20,7 +20,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from goalward import __version__
-from goalward.errors import GoalwardError, UserError, brief, listed
+from goalward.errors import GoalwardError, PartnerLost, UserError, brief, listed
 from goalward.run.devices import start
 from goalward.run.interrupts import catch_interrupts, is_interrupted
 from goalward.run.meeting import Place, meet
@@ -209,8 +209,22 @@ def to_host(tree: Any) -> Any:
     return jax.tree.map(fetch, tree)
 
 
+@contextmanager
+def losses_explained() -> Iterator[None]:
+    """Turns what JAX says when another process is gone into a sentence."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # which of them depends on where it is noticed
+        if count() == 1 or not any(library in str(error) for library in ("Gloo", "NCCL")):
+            raise
+        raise PartnerLost(
+            "Expected the other processes to answer; one is gone. A run that has begun goes on from its last "
+            f"checkpoint: goalward train --resume RUN. {brief(error)}."
+        ) from error
+
+
 def acquaint(mesh: Mesh | None) -> None:
-    """Lets devices of several processes exchange something, along each axis of their mesh and all together.
+    """Lets devices of several processes exchange something along each axis of their mesh.
 
     Those that never have give each other up after half a minute, and processes may come further apart than that while
     they compile.
@@ -218,17 +232,16 @@ def acquaint(mesh: Mesh | None) -> None:
     if mesh is None or count() == 1:
         return
     everywhere = PartitionSpec(mesh.axis_names)
-    groups = [*mesh.axis_names, mesh.axis_names]
 
     def exchange(x: jax.Array) -> list[jax.Array]:
-        return [jax.lax.psum(x, group) for group in groups]
+        return [jax.lax.psum(x, axis) for axis in mesh.axis_names]
 
     numbers = np.arange(mesh.size)
     split = NamedSharding(mesh, everywhere)
     values = jax.make_array_from_callback(numbers.shape, split, lambda part: numbers[part])
-    jax.block_until_ready(
-        jax.jit(jax.shard_map(exchange, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False))(values)
-    )
+    exchange_all = jax.shard_map(exchange, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    with losses_explained():
+        jax.block_until_ready(jax.jit(exchange_all)(values))
 
 
 def _bytes_from_first(text: bytes) -> bytes:
@@ -256,10 +269,8 @@ def _exchanged(value: Any, choose: Callable[[jax.Array], jax.Array]) -> np.ndarr
     value = np.asarray(value)
     split, chosen = _exchange(choose)
     values = jax.make_array_from_process_local_data(split, value[None], (count(), *value.shape))
-    try:
+    with losses_explained():
         return np.asarray(chosen(values).addressable_data(0))
-    except (jax.errors.JaxRuntimeError, ValueError) as error:
-        raise GoalwardError(f"Expected the other processes to answer; one is gone. {brief(error)}.") from error
 
 
 @functools.cache

@@ -167,7 +167,8 @@ def _mesh(plan: Plan, learner: Learner, devices: int | None, num_runs: int = 1) 
     else:
         episodes = max(episodes, at_end)
     require_memory(learner, num_seeds=seeds_in_memory(mesh, num_rows), num_episodes=episodes)
-    require_memory_for_checkpoints(learner, num_on_host=seeds_on_host(mesh, num_rows), num_written=run.seeds)
+    num_written = run.seeds if is_first() else 0
+    require_memory_for_checkpoints(learner, num_on_host=seeds_on_host(mesh, num_rows), num_written=num_written)
     return mesh
 
 

@@ -7,7 +7,9 @@ import jax
 import pytest
 
 import goalward as gw
+from goalward.errors import PartnerLost
 from goalward.run.devices import layout, make_mesh, num_sharing, seeds_in_memory, seeds_on_host, start
+from goalward.run.processes import acquaint, losses_explained
 from goalward.shards import ENVS, SEEDS
 
 
@@ -156,7 +158,7 @@ def test_a_gpu_is_used_for_the_first_time_beside_what_follows(monkeypatch):
     used = []
 
     def fail(value, device):
-        used.append(device)
+        used.append((device, threading.current_thread().daemon))
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr("goalward.run.devices.is_gpu", lambda: True)
@@ -164,7 +166,46 @@ def test_a_gpu_is_used_for_the_first_time_beside_what_follows(monkeypatch):
     start()
     for thread in threading.enumerate():
         if thread.name == "first-use":
-            assert not thread.daemon
             thread.join()
 
-    assert used == jax.local_devices()[:1]
+    assert used == [(jax.local_devices()[0], False)]
+
+
+def test_a_process_whose_partner_does_not_start_is_told_to_look_there(monkeypatch):
+    def fail():
+        raise RuntimeError("Unable to initialize backend 'cpu': INTERNAL: Getting local topologies failed: Timed out")
+
+    monkeypatch.setattr("jax.devices", fail)
+    with pytest.raises(gw.UserError) as caught:
+        start()
+    assert str(caught.value) == "Expected all processes to start JAX; another did not in time, and says why."
+
+
+def test_devices_of_several_processes_exchange_something_along_each_axis(monkeypatch):
+    along, psum = [], jax.lax.psum
+
+    def watched(x, axis):
+        along.append(axis)
+        return psum(x, axis)
+
+    monkeypatch.setattr("jax.lax.psum", watched)
+    mesh = make_mesh(2, 64, 8)
+    acquaint(mesh)
+    assert along == []  # of one process they know each other
+    monkeypatch.setattr("goalward.run.processes.count", lambda: 2)
+    acquaint(mesh)
+    assert along == [SEEDS, ENVS]
+
+
+@pytest.mark.parametrize(
+    ("num_processes", "message", "kind"),
+    [
+        (2, "UNKNOWN: Gloo AllGather failed", PartnerLost),
+        (1, "UNKNOWN: Gloo AllGather failed", jax.errors.JaxRuntimeError),
+        (2, "RESOURCE_EXHAUSTED: Out of memory", jax.errors.JaxRuntimeError),
+    ],
+)
+def test_only_what_other_processes_cause_is_said_of_them(monkeypatch, num_processes, message, kind):
+    monkeypatch.setattr("goalward.run.processes.count", lambda: num_processes)
+    with pytest.raises(kind), losses_explained():
+        raise jax.errors.JaxRuntimeError(message)

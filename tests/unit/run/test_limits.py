@@ -1,5 +1,7 @@
 """Sizes beyond what arrays, counters and memories can hold."""
 
+from contextlib import nullcontext
+
 import jax
 import pytest
 
@@ -54,12 +56,43 @@ def test_what_writing_a_checkpoint_takes_of_the_machine_counts(monkeypatch):
     state = first_state(Program(env, learner, range(1)))
     kept = sum(x.nbytes for x in jax.tree.leaves((state.learner, state.best)))
 
-    # Two seeds in training, and one of them is written: copied, and half as much compressed.
-    monkeypatch.setattr(memory, "host_memory", lambda: int(3.5 * kept))
+    # Two seeds in training, and one of them is written: copied, and compressed.
+    monkeypatch.setattr(memory, "host_memory", lambda: 4 * kept)
     require_memory_for_checkpoints(learner, num_on_host=2, num_written=1)
-    monkeypatch.setattr(memory, "host_memory", lambda: int(3.5 * kept) - 1)
+    monkeypatch.setattr(memory, "host_memory", lambda: 4 * kept - 1)
     with pytest.raises(gw.UserError, match=r"Training and its checkpoints would keep .* and the machine has"):
         require_memory_for_checkpoints(learner, num_on_host=2, num_written=1)
+
+
+@pytest.mark.parametrize("is_enough", [True, False])
+def test_a_run_whose_checkpoints_are_too_large_for_the_machine_is_refused(tmp_path, monkeypatch, is_enough):
+    """Two seeds on one device: what they keep, and twice as much to write it."""
+    kept = []
+
+    def bytes_of_host():
+        return 3 * sum(kept) - (0 if is_enough else 1)
+
+    def counted(learner, count=memory._bytes_kept):
+        kept[:] = 2 * [count(learner)]
+        return kept[0]
+
+    settings = {"num_evaluations": 1, "eval_episodes": 1, "render_episodes": 0}
+    monkeypatch.setattr(memory, "device_memory", lambda: 10**12)
+    monkeypatch.setattr(memory, "_bytes_kept", counted)
+    monkeypatch.setattr(memory, "host_memory", bytes_of_host)
+    expected = nullcontext() if is_enough else pytest.raises(gw.UserError, match="Training and its checkpoints would")
+    with expected:
+        gw.train(preset="quick", seeds=2, steps=512, settings=settings, devices=1, out=tmp_path / "run")
+    assert (tmp_path / "run").exists() == is_enough
+
+
+def test_the_best_parameters_so_far_are_counted_with_the_training_program(tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr("goalward.run.loop.require_memory_of", lambda _, best, *args, **kwargs: counted.append(best))
+    run = gw.train(preset="quick", seeds=2, steps=512, settings={"render_episodes": 0}, out=tmp_path / "run")
+
+    shapes = [x.shape[1:] for x in jax.tree.leaves(counted)]
+    assert shapes == [x.shape for x in jax.tree.leaves(run.policies[0].params)]
 
 
 def test_what_is_kept_beside_the_training_program_counts(monkeypatch):

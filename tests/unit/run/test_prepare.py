@@ -91,6 +91,7 @@ def test_the_users_number_of_devices_stays_and_an_unwritable_home_is_no_obstacle
         ),
         ({"XLA_FLAGS": f"{XLA_DEVICES}=2 {XLA_DEVICES}=many"}, "1024; found 'many'"),
         ({"XLA_FLAGS": f"{XLA_DEVICES}=1025"}, "1024; found '1025'"),
+        ({"XLA_FLAGS": f"{XLA_DEVICES} 2"}, "1024; found ''"),
     ],
 )
 def test_numbers_of_devices_that_no_cpu_has_are_refused(tmp_path, variables, sentence):

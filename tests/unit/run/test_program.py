@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import goalward as gw
+from goalward.algos.cppo import CPPOLearner
 from goalward.evaluate.episodes import EpisodeResults
 from goalward.run.program import Program
 
@@ -50,18 +51,26 @@ def test_a_program_is_freed_when_nobody_uses_it():
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_garbage_is_not_looked_for_while_a_program_is_traced(monkeypatch, is_on):
-    env, seen = gw.make("toy/rooms"), []
-    learner = gw.CPPO(num_envs=4, rollout_length=8, batch_size=16, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
-    init = learner.init
+    program, seen = make_program(), []
+    states = jax.eval_shape(program.init)
 
-    def watched(key):
-        seen.append(gc.isenabled())
-        return init(key)
+    def watch(name):
+        traced = getattr(CPPOLearner, name)
 
-    monkeypatch.setattr(type(learner), "init", lambda self, key: watched(key))
+        def watched(self, *args):
+            seen.append((name, gc.isenabled()))
+            return traced(self, *args)
+
+        monkeypatch.setattr(CPPOLearner, name, watched)
+
+    for name in ("init", "iterate", "act"):
+        watch(name)
     (gc.enable if is_on else gc.disable)()
     try:
-        jax.eval_shape(Program(env, learner, range(2)).init)
-        assert (seen, gc.isenabled()) == ([False], is_on)
+        jax.eval_shape(make_program().init)
+        jax.eval_shape(program.advance, states, jnp.int32(1))
+        jax.eval_shape(lambda params: program.evaluate(params, 0, 1), states.params)
+        assert gc.isenabled() == is_on
     finally:
         gc.enable()
+    assert set(seen) == {("init", False), ("iterate", False), ("act", False)}
