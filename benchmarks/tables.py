@@ -177,7 +177,7 @@ def evaluation(rows: list[Row]) -> str:
 
 
 def throughput(rows: list[Row]) -> str:
-    """Returns what `throughput.py` found: the split is of one iteration, each phase timed by itself."""
+    """Returns what `throughput.py` found: each phase, and one evaluation, timed by itself over all seeds."""
     phases = ["rollout", "critic", "advantages", "policy", "rest"]
 
     def line(row: Row) -> list[str]:
@@ -191,12 +191,13 @@ def throughput(rows: list[Row]) -> str:
             f"{row['steps_per_second']:,}",
             "" if fraction is None else f"{fraction:.1%}",
             " / ".join(shares),
+            f"{row['evaluation_seconds']:.2f} s" if "evaluation_seconds" in row else "",
             f"{row['compile_seconds']:.0f} s",
             "" if peak is None else f"{peak / 1e9:.1f} GB",
         ]
 
-    head = ["task", "method", "seeds", "precision", "steps/s", "of the floor", " / ".join(phases), "compile", "memory"]
-    return table(head, [line(row) for row in in_order(rows)])
+    found = ["steps/s", "of the floor", " / ".join(phases), "evaluation", "compile", "memory"]
+    return table(["task", "method", "seeds", "precision", *found], [line(row) for row in in_order(rows)])
 
 
 def kernels(rows: list[Row]) -> str:

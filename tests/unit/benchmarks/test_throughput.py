@@ -120,6 +120,7 @@ def test_a_method_without_a_floor_leaves_those_cells_empty(measured):
     assert first.startswith("| `toy/rooms` | another |")
     assert first.count("%") == 0
     assert second.count("%") == 6
+    assert f"| {measured['evaluation_seconds']:.2f} s |" in second
     assert tables.throughput([]).count("\n") == 1  # before there are results: the head alone
 
 
@@ -131,7 +132,9 @@ def test_a_brief_measurement_has_a_speed_and_no_phases(measured, tmp_path):
 
     assert set(measured) - set(brief) == {"evaluation_seconds", "evaluation_episodes"}
     assert brief["phases"] == {}
-    assert tables.throughput([brief]).count("%") == 1  # of the floor
+    row = tables.throughput([brief]).splitlines()[-1]
+    assert row.count("%") == 1  # of the floor
+    assert row.count("|  |") == 1  # neither phases nor an evaluation, side by side
 
 
 def test_starts_and_kernels_are_shown_where_they_were_measured(measured):
