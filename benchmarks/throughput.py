@@ -52,6 +52,7 @@ from goalward.envs.tasks import TASKS
 from goalward.errors import unknown_name
 from goalward.run.config import Plan, make_plan
 from goalward.run.directory import versions, write_json
+from goalward.run.memory import bytes_of_program
 from goalward.run.prepare import prepare
 from goalward.run.program import Program
 
@@ -192,15 +193,6 @@ def nothing_cached() -> Iterator[None]:
 def peak_in_use() -> int:
     """Returns the most bytes that this process has had on the device, 0 if it does not say."""
     return int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0))
-
-
-def bytes_of_program(program: Any) -> int | None:
-    """Returns the memory that a compiled program asks for, its arguments and results included."""
-    analysis = program.memory_analysis()
-    if analysis is None:
-        return None
-    kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    return int(kept + analysis.temp_size_in_bytes)
 
 
 def seconds_to_start(task: str, options: argparse.Namespace) -> dict[str, float]:

@@ -11,6 +11,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +21,7 @@ from goalward.errors import GoalwardError, PartnerLost, UserError, brief
 from goalward.run.interrupts import disregard_interrupts, leave_at_second_signal
 
 INTERRUPTED = 130
+_SECONDS_TO_TAKE_LEAVE = 10.0  # after a failure, which may be of this process alone
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except GoalwardError as error:
         _complain(str(error))
-        sys.exit(error.exit_code)
+        raise SystemExit(error.exit_code) from error
     except KeyboardInterrupt as error:
         _complain(str(error) or "Interrupted.")
         sys.exit(INTERRUPTED)
@@ -52,15 +54,17 @@ def entry() -> NoReturn:
         main()
     except BaseException as end:
         disregard_interrupts()  # processes that part must not be cut short
-        is_left_alone = isinstance(end.__context__, PartnerLost)
-        if isinstance(end, SystemExit) and (end.code == INTERRUPTED or is_left_alone):
+        code = int(end.code or 0) if isinstance(end, SystemExit) else 1
+        if code == INTERRUPTED or (code != 0 and _is_joined()):
             # Not through Python's own exit: a computation that still runs would crash when JAX is taken down, and JAX
-            # would wait for a process that is gone.
-            if not is_left_alone:
-                _take_leave()
+            # would wait for minutes where this process alone has failed, or another is gone.
+            if not isinstance(end, SystemExit):
+                sys.excepthook(type(end), end, end.__traceback__)
+            if _is_joined() and not isinstance(end.__cause__, PartnerLost):
+                _take_leave(None if code == INTERRUPTED else _SECONDS_TO_TAKE_LEAVE)
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(PartnerLost.exit_code if is_left_alone else INTERRUPTED)
+            os._exit(code)
         raise
 
 
@@ -197,11 +201,16 @@ def _say_that_it_ends() -> None:
     _complain("Left at once; a run can go on from its last checkpoint: goalward train --resume RUN")
 
 
-def _take_leave() -> None:
-    """Waits for the other processes of a run, if there are any: one that loses sight of the first is ended."""
+def _is_joined() -> bool:
     jax = sys.modules.get("jax")
-    if jax is not None and jax.distributed.is_initialized():
-        jax.distributed.shutdown()
+    return jax is not None and jax.distributed.is_initialized()
+
+
+def _take_leave(seconds: float | None) -> None:
+    """Waits for the other processes of a run, so long at most: one that loses sight of the first is ended."""
+    leaving = threading.Thread(target=sys.modules["jax"].distributed.shutdown, name="leave", daemon=True)
+    leaving.start()
+    leaving.join(seconds)
 
 
 def _complain(text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _MOST_NAMES = 50  # that a message lists
+_MOST_DIGITS = 4000  # Python reads no number that has many more
 
 
 class GoalwardError(Exception):
@@ -48,6 +49,15 @@ def listed(items: Iterable[Any], last: str) -> str:
 def plain_number(value: Any) -> Any:
     """Returns a scalar of NumPy or JAX as Python's own number, and anything else as it is."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
+def whole_number(text: str) -> int | None:
+    """Returns the number that some digits are, None for anything else.
+
+    >>> whole_number("012"), whole_number("-1"), whole_number("two")
+    (12, None, None)
+    """
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def brief(error: BaseException) -> str:

@@ -166,6 +166,33 @@ module.Training._iterate = gone
     assert list((tmp_path / "run" / "checkpoints").iterdir())
 
 
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        ("TypeError('a bug')", 1, "TypeError: a bug\n"),
+        ("jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: 9 GB')", 2, "goalward: The device has too little memory"),
+    ],
+)
+def test_one_that_fails_while_they_train_says_why_and_the_other_misses_it(start, number, error, code, sentence):
+    """Both end soon, and not when JAX gives up waiting for them to part, after five minutes."""
+    fail = f"""
+import jax, goalward.run.loop as module
+def failing(*args):
+    raise {error}
+module.Training._iterate = failing
+"""
+    patches = ["", ""]
+    patches[number] = fail
+    results = ended(start(QUICK, QUICK, patches=patches), 60)
+    (own_code, _, own_errors), (other_code, _, other_errors) = results[number], results[1 - number]
+
+    assert (own_code, other_code) == (code, 1), results
+    assert sentence in own_errors
+    assert "goalward: Expected the other processes to answer; one is gone." in other_errors
+    assert "Traceback" not in other_errors
+
+
 def test_their_devices_are_acquainted_before_they_compile(start):
     """What that is good for takes half a minute to see, in a test that is slow."""
     refuse = """

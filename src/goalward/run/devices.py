@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from goalward.backend import is_gpu
-from goalward.errors import UserError, counted, listed, plain_number
+from goalward.errors import UserError, counted, listed, plain_number, whole_number
 from goalward.shards import ENVS, SEEDS
 
 DEVICES_VARIABLE = "GOALWARD_DEVICES"
@@ -29,7 +29,8 @@ def asked_devices(devices: int | None) -> int | None:
     asked = plain_number(devices)
     if _asked_by(devices) == DEVICES_VARIABLE:
         text = os.environ[DEVICES_VARIABLE]
-        asked = int(text) if text.isdecimal() and len(text) < 19 else text
+        number = whole_number(text)
+        asked = text if number is None else number
     if asked is None or (type(asked) is int and asked >= 1):
         return asked
     raise UserError(f"{_asked_by(devices)} must be a whole number of at least 1; found {asked!r}.")
@@ -54,7 +55,9 @@ def start() -> None:
             raise UserError("Expected all processes to start JAX; another did not in time, and says why.") from error
         told: str | None = jax.config.jax_platforms  # type: ignore[attr-defined]
         if not told:
-            raise UserError(f"JAX could not start; {reason}.") from error
+            raise UserError(
+                f"JAX could not start; {reason}. Mend what it names, or set JAX_PLATFORMS=cpu to do without."
+            ) from error
         raise UserError(
             f"JAX could not start with JAX_PLATFORMS={told}; {reason}. Leave JAX_PLATFORMS unset to use what there "
             "is; for a GPU install goalward[cuda] and the driver of the device."

@@ -69,12 +69,12 @@ class Training:
                 for member in self.members:
                     opened.enter_context(member.checkpoints)
 
-                def is_interrupted() -> bool:
+                def any_is_interrupted() -> bool:
                     return bool(from_all(event.is_set()).any())
 
                 self._announce()
-                state = self._train(self._first_or_newest_state(), is_interrupted)
-                return self._finish(state, is_interrupted)
+                state = self._train(self._first_or_newest_state(), any_is_interrupted)
+                return self._finish(state, any_is_interrupted)
         except Interrupted:
             raise
         except KeyboardInterrupt:
@@ -87,7 +87,7 @@ class Training:
         begun = all(member.has_begun for member in self.members)
         return "everything up to the last checkpoint is saved" if begun else "there was no checkpoint yet"
 
-    def _train(self, state: TrainingState, is_interrupted: Callable[[], bool]) -> TrainingState:
+    def _train(self, state: TrainingState, any_is_interrupted: Callable[[], bool]) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""
         with self.reporter.compiling("training"):
             advance = self.program.advance.lower(state.learner, np.int32(1)).compile()
@@ -101,7 +101,7 @@ class Training:
                 if self._evaluation_is_due():
                     state = self._evaluate(state)
                     self._save(state)  # here, where the best parameters of before are gone
-                if is_interrupted():
+                if any_is_interrupted():
                     self._save(state)
                     raise self._interrupted("everything is saved")
                 if self.progress.iteration == self.plan.num_iterations:
@@ -262,11 +262,11 @@ class Training:
         fetched = on_host(tree)
         return [jax.tree.map(lambda x, i=i: x[self._rows(i)], fetched) for i in range(len(self.members))]
 
-    def _finish(self, state: TrainingState, is_interrupted: Callable[[], bool]) -> list[Run]:
+    def _finish(self, state: TrainingState, any_is_interrupted: Callable[[], bool]) -> list[Run]:
         """Returns the runs, each measured, recorded and shown."""
 
         def stop_if_asked() -> None:
-            if is_interrupted():
+            if any_is_interrupted():
                 raise self._interrupted("everything is saved")
 
         runs = []

@@ -13,10 +13,10 @@ import jax
 from goalward.algos.base import Learner
 from goalward.data.rollout import start_episodes
 from goalward.envs.base import GoalEnv
-from goalward.errors import UserError, brief
+from goalward.errors import UserError, brief, listed
 
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
-_WRITING = 2.0  # times the size of a checkpoint, in which Orbax copies and compresses it; measured at 0.8 to 2.4 GB
+_WRITING = 2.0  # times the size of a checkpoint, to copy and compress it; measured with Orbax, 0.8 to 2.4 GB
 
 
 def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> None:
@@ -32,7 +32,7 @@ def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> No
 
 
 def require_memory_for_checkpoints(learner: Learner, *, num_on_host: int, num_written: int) -> None:
-    """Raises if the machine cannot hold what training keeps of some seeds, and write that of others, or the same."""
+    """Raises if the machine cannot hold the states of so many seeds while it writes those of `num_written`."""
     needed = int((num_on_host + _WRITING * num_written) * _bytes_kept(learner))
     _require(needed, "Training and its checkpoints", _for_training(learner), of_host=True)
 
@@ -42,11 +42,20 @@ def require_memory_of(program: Any, best: Any, learner: Learner, *, num_devices:
 
     `best` are the parameters that are kept beside it; `num_devices` of them share the memory.
     """
+    of_program = bytes_of_program(program)
+    if of_program is not None:
+        of_best = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(best))
+        fewer = _for_training(learner, "shorter rollouts (rollout_length)", "smaller minibatches (batch_size)")
+        _require(num_devices * (of_program + of_best), "Training", fewer)
+
+
+def bytes_of_program(program: Any) -> int | None:
+    """Returns the memory that a compiled program asks for on a device, its arguments and results included."""
     analysis = program.memory_analysis()
-    if analysis is not None:
-        kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-        kept += sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(best))
-        _require(num_devices * (kept + analysis.temp_size_in_bytes), "Training", _for_training(learner))
+    if analysis is None:
+        return None
+    kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return int(kept + analysis.temp_size_in_bytes)
 
 
 def require_memory_for_film(recorded: Any, num_episodes: int) -> None:
@@ -64,12 +73,10 @@ def require_memory_for_episodes(env: GoalEnv, num_seeds: int, num_episodes: int)
     )
 
 
-def _for_training(learner: Learner) -> str:
-    replay = "a shorter replay (replay_size), " if learner.replay_bytes else ""
-    return (
-        f"seeds or environments (num_envs), shorter rollouts (rollout_length), {replay}smaller minibatches "
-        "(batch_size) or smaller networks"
-    )
+def _for_training(learner: Learner, *more: str) -> str:
+    """Returns what there may be fewer of, or what else might be smaller."""
+    replay = ["a shorter replay (replay_size)"] if learner.replay_bytes else []
+    return listed(["seeds", "environments (num_envs)", *replay, *more, "smaller networks (hidden_sizes)"], "or")
 
 
 def _bytes_kept(learner: Learner) -> int:
@@ -100,13 +107,18 @@ def host_memory() -> int:
         return machine
 
 
+def says_out_of_memory(error: Exception) -> bool:
+    """Returns whether JAX or a library beneath it says so."""
+    return any(words in str(error).lower() for words in ("resource_exhausted", "out of memory"))
+
+
 @contextmanager
 def memory_explained() -> Iterator[None]:
     """Turns what JAX says when a device runs out of memory into a sentence."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
+        if not says_out_of_memory(error):
             raise
         raise UserError(
             "The device has too little memory for this; use fewer seeds, environments (num_envs) or evaluation "

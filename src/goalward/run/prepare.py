@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from goalward.errors import UserError
+from goalward.errors import UserError, whole_number
 from goalward.run.devices import MOST_CPU_DEVICES, asked_devices
 from goalward.run.processes import joined
 
@@ -62,8 +62,8 @@ def check_variables() -> None:
 
 
 def _check_number_of_devices(name: str, text: str) -> None:
-    is_number = re.fullmatch(r"0*\d{1,9}", text) is not None
-    if not is_number or not 1 <= int(text) <= MOST_CPU_DEVICES:
+    number = whole_number(text)
+    if number is None or not 1 <= number <= MOST_CPU_DEVICES:
         raise UserError(f"{name} must be a whole number from 1 to {MOST_CPU_DEVICES}; found '{text}'.")
 
 

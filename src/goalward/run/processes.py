@@ -20,14 +20,14 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from goalward import __version__
-from goalward.errors import GoalwardError, PartnerLost, UserError, brief, listed
+from goalward.errors import GoalwardError, PartnerLost, UserError, brief, listed, whole_number
 from goalward.run.devices import start
 from goalward.run.interrupts import catch_interrupts, is_interrupted
 from goalward.run.meeting import Place, meet
+from goalward.run.memory import says_out_of_memory
 
 T = TypeVar("T")
 _MOST_PROCESSES, _MOST_PORTS = 10_000, 65_535
-_MOST_DIGITS = 9  # of a number that is read; more are too large whatever they say
 _SECONDS_TO_MEET = 300
 _MOST_BYTES_GATHERED = 2**28  # at once; a larger array, as of a replay, row by row
 
@@ -42,12 +42,13 @@ def parse_place(text: str) -> Place | None:
         return None
     address, *numbers = text.split(",") if isinstance(text, str) else [""]
     host, _, port = address.rpartition(":")
-    if not _is_host(host) or not port.isdecimal() or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+    read = [number for number in map(whole_number, (port, *numbers)) if number is not None]
+    if not _is_host(host) or len(numbers) != 2 or len(read) != 3:
         raise UserError(
             "Expected join to be HOST:PORT,K,N, where the first process listens and this one is number K, counted "
             f"from 0, of N, or auto to ask the cluster; found {text!r}."
         )
-    port_number, number, num_processes = (int(n.lstrip("0")[:_MOST_DIGITS] or 0) for n in (port, *numbers))
+    port_number, number, num_processes = read
     if not 1 <= num_processes <= _MOST_PROCESSES or number >= num_processes:
         raise UserError(
             f"Expected join to have N from 1 to {_MOST_PROCESSES} and K from 0 to N - 1; found {', '.join(numbers)}."
@@ -72,8 +73,8 @@ def _is_host(text: str) -> bool:
 def joined(text: str | None, say: Callable[[str], None]) -> Iterator[None]:
     """Starts JAX, before anything is computed: together with the other processes, or alone for None.
 
-    Within the context signals are heard by all processes together, when they next exchange something: the others would
-    wait for one that left by itself.
+    Within the context signals are heard by all processes together, when they next do something `in_all`: the others
+    would wait for one that left by itself.
     """
     if text is None:
         start()
@@ -132,8 +133,6 @@ def require_same(what: str) -> None:
 
 def in_all(make: Callable[[], T]) -> T:
     """Returns what `make` returns in this process; raises in all if it fails or was interrupted in any."""
-    if count() == 1:
-        return make()
     try:
         value, failure = make(), None
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, the others have to hear of it
@@ -215,7 +214,8 @@ def losses_explained() -> Iterator[None]:
     try:
         yield
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # which of them depends on where it is noticed
-        if count() == 1 or not any(library in str(error) for library in ("Gloo", "NCCL")):
+        is_of_exchange = any(library in str(error) for library in ("Gloo", "NCCL"))
+        if count() == 1 or not is_of_exchange or says_out_of_memory(error):
             raise
         raise PartnerLost(
             "Expected the other processes to answer; one is gone. A run that has begun goes on from its last "

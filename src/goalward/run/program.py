@@ -64,7 +64,10 @@ def configurations_of(configs: Sequence[AlgorithmConfig], env: GoalEnv, num_iter
 
 @contextmanager
 def _without_looking_for_garbage() -> Iterator[None]:
-    """Speeds up tracing by a fifth: it makes objects by the million, which are looked through again and again."""
+    """Switches Python's search for garbage off while a program is traced.
+
+    Tracing makes objects by the million and few of them are garbage, but all would be looked through again and again.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -88,8 +88,7 @@ def train(
         require_same("train")
         env, plan, learner = in_all(build)
         require_same(f"{plan.to_toml()}{out}{asked_devices(devices)}")
-        mesh = in_all(lambda: _mesh(plan, learner, devices))
-        acquaint(mesh)
+        mesh = _common_mesh(plan, learner, devices)
         directory = _new_directory(out, plan, env)
         return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
@@ -151,6 +150,13 @@ def _require_likeness(plans: Sequence[Plan]) -> None:
             f"Expected runs that train together to differ in {', '.join(sorted(traced_fields(type(first.algo))))} "
             f"alone; found other values of {', '.join(names) or 'env'}. Train them one by one."
         )
+
+
+def _common_mesh(plan: Plan, learner: Learner, devices: int | None) -> Mesh | None:
+    """Returns the devices of all processes to train on, which can exchange arrays from now on."""
+    mesh = in_all(lambda: _mesh(plan, learner, devices))
+    acquaint(mesh)
+    return mesh
 
 
 def _mesh(plan: Plan, learner: Learner, devices: int | None, num_runs: int = 1) -> Mesh | None:
@@ -243,8 +249,7 @@ def resume(
         directory = RunDirectory(Path(path))
         learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
         require_same(f"{path}{asked_devices(devices)}")
-        mesh = in_all(lambda: _mesh(plan, learner, devices))
-        acquaint(mesh)
+        mesh = _common_mesh(plan, learner, devices)
         return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
 

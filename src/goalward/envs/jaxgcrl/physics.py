@@ -141,7 +141,7 @@ def _models_on_default_device() -> Iterator[None]:
 
     Otherwise it takes the machine's best device, for which a small program is compiled for every shape in the model.
     """
-    (device,) = jnp.zeros(()).devices()
+    device = min(jnp.zeros(()).devices(), key=lambda device: device.id)  # several where the user has set a mesh
     with _one_model_at_a_time:  # Brax leaves no choice
         put_model = mjx.put_model
         mjx.put_model = functools.partial(put_model, device=device)
