@@ -230,6 +230,34 @@ RunDirectory.create = interrupted
     assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
 
 
+def test_so_does_one_of_what_each_does_for_itself(start):
+    interrupt = """
+import goalward.run.train as module
+def interrupted(*args, **kwargs):
+    raise KeyboardInterrupt
+module.make = interrupted
+"""
+    results = ended(start(QUICK, QUICK, patches=["", interrupt]), 60)
+
+    assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
+
+
+def test_the_first_waits_for_one_that_is_slow_to_leave(start):
+    """JAX would end it without a sentence."""
+    interrupt = """
+import time, goalward.cli as cli, goalward.run.train as module
+def interrupted(*args, **kwargs):
+    raise KeyboardInterrupt
+def after_a_while(text, complain=cli._complain):
+    time.sleep(5)
+    complain(text)
+module.make, cli._complain = interrupted, after_a_while
+"""
+    results = ended(start(QUICK, QUICK, patches=["", interrupt]), 60)
+
+    assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
+
+
 def test_a_device_that_both_lack_is_named(start, tmp_path):
     lacking = "import os; os.environ['JAX_PLATFORMS'] = 'abacus'"
     for code, _, errors in ended(start(QUICK, QUICK, patches=[lacking] * 2), 60):

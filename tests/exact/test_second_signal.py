@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 ENDLESS = """
 import goalward as gw
 import jax.numpy as jnp
@@ -48,16 +50,17 @@ def test_it_ends_an_evaluation_that_would_take_hours(tmp_path, environment):
     assert re.fullmatch(r"goalward: (Left at once|Stopped after iteration 0); .*goalward train .*--resume .+\n", errors)
 
 
-def test_a_command_that_is_about_to_end_is_not_interrupted(environment):
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_command_that_is_about_to_end_is_not_interrupted(environment, name):
     """A signal during what Python does at exit, where JAX lets processes part, would end in a traceback."""
-    program = """
+    program = f"""
 import atexit, os, signal, sys
 from goalward import cli
 def ending(main=cli.main):
     try:
         main()
     finally:  # called before what was registered before, as by JAX
-        atexit.register(os.kill, os.getpid(), signal.SIGINT)
+        atexit.register(os.kill, os.getpid(), signal.{name})
 cli.main = ending
 sys.argv = ["goalward", "tasks"]
 cli.entry()

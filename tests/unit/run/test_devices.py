@@ -171,6 +171,31 @@ def test_a_gpu_is_used_for_the_first_time_beside_what_follows(monkeypatch):
     assert used == [(jax.local_devices()[0], False)]
 
 
+@pytest.mark.parametrize(
+    ("platforms", "sentences"),
+    [
+        (None, "JAX could not start; {}. Mend what it names, or set JAX_PLATFORMS=cpu to do without."),
+        (
+            "cuda",
+            "JAX could not start with JAX_PLATFORMS=cuda; {}. Leave JAX_PLATFORMS unset to use what there is; for a "
+            "GPU install goalward[cuda] and the driver of the device.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("advice", ["you may need to uninstall the failing plugin package", "set JAX_PLATFORMS=''"])
+def test_why_jax_does_not_start_is_said_without_its_own_advice(monkeypatch, platforms, sentences, advice):
+    reason = "Unable to initialize backend 'cuda': FAILED_PRECONDITION: No visible GPU devices"
+
+    def fail():
+        raise RuntimeError(f"{reason}. ({advice}, or ...)\nMore lines, for developers of JAX")
+
+    stand_in = SimpleNamespace(devices=fail, config=SimpleNamespace(jax_platforms=platforms))
+    monkeypatch.setattr("goalward.run.devices.jax", stand_in)
+    with pytest.raises(gw.UserError) as caught:
+        start()
+    assert str(caught.value) == sentences.format(reason)
+
+
 def test_a_process_whose_partner_does_not_start_is_told_to_look_there(monkeypatch):
     def fail():
         raise RuntimeError("Unable to initialize backend 'cpu': INTERNAL: Getting local topologies failed: Timed out")
@@ -202,7 +227,9 @@ def test_devices_of_several_processes_exchange_something_along_each_axis(monkeyp
     [
         (2, "UNKNOWN: Gloo AllGather failed", PartnerLost),
         (1, "UNKNOWN: Gloo AllGather failed", jax.errors.JaxRuntimeError),
+        (2, "INTERNAL: NCCL operation ncclAllGather failed: unhandled system error", PartnerLost),
         (2, "RESOURCE_EXHAUSTED: Out of memory", jax.errors.JaxRuntimeError),
+        (2, "INTERNAL: NCCL operation ncclCommInitRank failed: out of memory", jax.errors.JaxRuntimeError),
     ],
 )
 def test_only_what_other_processes_cause_is_said_of_them(monkeypatch, num_processes, message, kind):

@@ -1,5 +1,6 @@
 """Sizes beyond what arrays, counters and memories can hold."""
 
+import weakref
 from contextlib import nullcontext
 
 import jax
@@ -7,11 +8,13 @@ import pytest
 
 import goalward as gw
 from goalward.run import memory
+from goalward.run.config import make_plan
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
 from goalward.run.memory import memory_explained, require_memory_for_checkpoints, require_memory_of
 from goalward.run.program import Program
 from goalward.run.state import first_state
+from goalward.run.train import train_together
 
 
 @pytest.mark.parametrize(("num_envs", "rollout_length"), [(10**9, 128), (2**31, 1), (1, 2**31), (10**30, 10**30)])
@@ -84,6 +87,47 @@ def test_a_run_whose_checkpoints_are_too_large_for_the_machine_is_refused(tmp_pa
     with expected:
         gw.train(preset="quick", seeds=2, steps=512, settings=settings, devices=1, out=tmp_path / "run")
     assert (tmp_path / "run").exists() == is_enough
+
+
+@pytest.mark.parametrize(
+    ("num_runs", "devices", "on_host"),
+    # Several devices of a CPU hold every seed once, and all are put together in a copy.
+    [(1, 1, 2), (1, 2, 2 + 2), (3, 1, 6), (3, 2, 6 + 6)],
+)
+def test_checkpoints_are_reckoned_for_all_seeds_and_written_run_by_run(
+    tmp_path, monkeypatch, num_runs, devices, on_host
+):
+    def reckon(learner, **counts):
+        assert counts == {"num_on_host": on_host, "num_written": 2}
+        raise gw.UserError("That is all.")
+
+    monkeypatch.setattr("goalward.run.train.require_memory_for_checkpoints", reckon)
+    plan = make_plan(task="toy/rooms", preset="quick", run={"seeds": 2})
+    with pytest.raises(gw.UserError, match="That is all"):
+        train_together([(plan, tmp_path / str(i)) for i in range(num_runs)], devices=devices)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_is_written_when_the_best_parameters_of_before_are_gone(tmp_path, monkeypatch):
+    """Not a moment earlier, when the device would hold them twice."""
+    of_before, num_saved = [], 0
+
+    def evaluate(self, state, evaluate=Training._evaluate):
+        if self.evaluated:  # those of the first evaluation are the parameters themselves
+            of_before[:] = [weakref.ref(x) for x in jax.tree.leaves(state.best)]
+        return evaluate(self, state)
+
+    def save(self, state, save=Training._save):
+        nonlocal num_saved
+        assert not any(array() is not None for array in of_before)
+        num_saved += bool(of_before)
+        save(self, state)
+
+    monkeypatch.setattr(Training, "_evaluate", evaluate)
+    monkeypatch.setattr(Training, "_save", save)
+    settings = {"num_evaluations": 3, "eval_episodes": 1, "render_episodes": 0}
+    gw.train(preset="quick", seeds=2, steps=1024, settings=settings, out=tmp_path / "run")
+    assert num_saved == 2
 
 
 def test_the_best_parameters_so_far_are_counted_with_the_training_program(tmp_path, monkeypatch):

@@ -70,7 +70,14 @@ def test_nothing_is_kept_where_that_is_off(tmp_path):
     assert not (tmp_path / ".cache").exists()
 
 
-@pytest.mark.parametrize("variables", [{"JAX_NUM_CPU_DEVICES": "5"}, {"XLA_FLAGS": f"{XLA_DEVICES}=0 {XLA_DEVICES}=5"}])
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"JAX_NUM_CPU_DEVICES": "5"},
+        {"XLA_FLAGS": f"{XLA_DEVICES}=0 {XLA_DEVICES}=5"},
+        {"XLA_FLAGS": f"{XLA_DEVICES}='5'"},
+    ],
+)
 def test_the_users_number_of_devices_stays_and_an_unwritable_home_is_no_obstacle(tmp_path, variables):
     (tmp_path / ".cache").write_text("a file where a directory should be")
     directory, _, num_devices = after(tmp_path, **variables)

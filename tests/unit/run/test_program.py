@@ -49,6 +49,16 @@ def test_a_program_is_freed_when_nobody_uses_it():
     assert alive() is None
 
 
+def test_garbage_is_looked_for_again_after_a_mistake_while_tracing(monkeypatch):
+    def fail(self, key):
+        raise TypeError("not this way")
+
+    monkeypatch.setattr(CPPOLearner, "init", fail)
+    with pytest.raises(TypeError, match="not this way"):
+        jax.eval_shape(make_program().init)
+    assert gc.isenabled()
+
+
 @pytest.mark.parametrize("is_on", [True, False])
 def test_garbage_is_not_looked_for_while_a_program_is_traced(monkeypatch, is_on):
     program, seen = make_program(), []
