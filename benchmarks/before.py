@@ -111,7 +111,12 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if not options.revision:
         parser.error("name the commit to compare with")
-    commit = git("rev-parse", "--verify", f"{options.revision}^{{commit}}").decode().strip()
+    if options.repeats < 1:
+        parser.error(f"expected --repeats to be at least 1; found {options.repeats}")
+    try:
+        commit = git("rev-parse", "--verify", f"{options.revision}^{{commit}}").decode().strip()
+    except SystemExit as error:
+        parser.error(str(error))
     with tempfile.TemporaryDirectory() as folder:
         sources = {"before": unpack(commit, Path(folder)), "now": ROOT / "src"}
         rows = [compare(*run, sources, options.repeats) for run in RUNS]

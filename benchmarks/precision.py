@@ -41,7 +41,7 @@ def trained(task: str, precision: str, options: argparse.Namespace) -> dict[str,
 
 
 def main() -> None:
-    """Prints a line for each task."""
+    """Reads what to compare, and compares it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", default=TASKS)
     parser.add_argument("--seeds", type=int, default=8)
@@ -49,6 +49,14 @@ def main() -> None:
     parser.add_argument("--preset", default="default")
     parser.add_argument("--out", type=Path, default=Path("results/precision.json"))
     options = parser.parse_args()
+    try:
+        compare(options)
+    except gw.UserError as error:
+        parser.error(str(error))
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Trains each task in both, and writes what they learned."""
     rows = []
     for task in options.tasks:
         found = {precision: trained(task, precision, options) for precision in PRECISIONS}

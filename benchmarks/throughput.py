@@ -227,7 +227,7 @@ def name_of(task: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measures the tasks, writes a file for each and prints a table."""
+    """Reads what to measure, and measures it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--seeds", type=int, default=10)
@@ -247,15 +247,20 @@ def main(arguments: list[str] | None = None) -> None:
         first_iteration(options.tasks[0], options)
         return
     try:
-        for task in options.tasks:  # before anything is measured, and without computing anything
-            if task not in TASKS:
-                raise unknown_name("task", task, TASKS)
-            make_plan(task=task, algo=options.algo, preset=options.preset, run={"seeds": options.seeds})
-    except gw.UserError as error:
+        measure_all(options)
+    except (gw.UserError, OSError) as error:
         parser.error(str(error))
+
+
+def measure_all(options: argparse.Namespace) -> None:
+    """Measures the tasks, writes a file for each and prints a table."""
+    for task in options.tasks:  # before anything is measured, and without computing anything
+        if task not in TASKS:
+            raise unknown_name("task", task, TASKS)
+        make_plan(task=task, algo=options.algo, preset=options.preset, run={"seeds": options.seeds})
+    options.out.mkdir(parents=True, exist_ok=True)
     # First of all: once this process has taken the device's memory, others find too little.
     starts = {task: seconds_to_start(task, options) if options.starts else {} for task in options.tasks}
-    options.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for task in options.tasks:
         row = measure(task, options) | starts[task]

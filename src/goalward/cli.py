@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def entry() -> NoReturn:
     """Runs one command as a process of its own."""
     leave_at_second_signal(_say_that_it_ends, INTERRUPTED)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):  # the first too: a shell's background jobs are started without
+        signal.signal(number, signal.default_int_handler)
     try:
         main()
     except BaseException as end:

@@ -69,6 +69,7 @@ def test_what_they_save_is_where_they_go_on(start, tmp_path):
     options = [*QUICK, *as_options(SETTINGS | {"seeds": 2, "steps": 4 * 32})]
     whole = ended(start(options, options, patches=[row_by_row] * 2), 300)
     assert [code for code, _, _ in whole] == [0, 0], whole
+    assert "All processes are here.\n" in whole[0][1]
     assert "2 devices (cpu), 1 seed on each." in whole[0][1]
     assert said(whole[1][1]) == []
 
@@ -146,9 +147,8 @@ module._exchanged = gone
     (code, _, errors), (left, _, _) = ended(start(QUICK, QUICK, patches=["", leave]), 60)
 
     assert (code, left) == (1, 9)
-    assert re.fullmatch(
-        r"goalward: Expected the other processes to answer; one is gone\. .*--resume RUN\. .*\n", errors
-    )
+    assert re.fullmatch(r"goalward: Expected the other processes to answer; one is gone\. .*\n", errors)
+    assert "--resume" not in errors  # nothing has begun
 
 
 def test_so_is_one_that_leaves_while_they_train(start, tmp_path):
@@ -162,6 +162,7 @@ module.Training._iterate = gone
 
     assert (code, left) == (1, 9)
     assert "goalward: Expected the other processes to answer; one is gone." in errors
+    assert errors.endswith("Go on from the last checkpoint with: goalward train --resume run\n")
     assert "Traceback" not in errors
     assert list((tmp_path / "run" / "checkpoints").iterdir())
 
@@ -266,11 +267,20 @@ def test_a_device_that_both_lack_is_named(start, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("other", [["--preset", "quick", "--seeds", "4", "--out", "run"], ["--resume", "run"]])
-def test_processes_that_were_told_different_things_are_refused(start, tmp_path, other):
-    for code, _, errors in ended(start(QUICK, other), 120):
-        assert code == 2
-        assert "Expected all processes of a run to be given the same command; found differences." in errors
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (["--preset", "quick", "--seeds", "4", "--out", "run"], "The first has 'seeds = 2', this one 'seeds = 4'."),
+        (["--preset", "quick", "--seeds", "2", "--out", "walk"], "The first has 'out run', this one 'out walk'."),
+        (["--resume", "run"], "The first has 'train', this one 'resume'."),
+    ],
+)
+def test_processes_that_were_told_different_things_are_refused(start, tmp_path, other, difference):
+    (code, _, errors), (other_code, _, other_errors) = ended(start(QUICK, other), 120)
+    sentence = "goalward: Expected all processes of a run to be given the same command; found another in number 1."
+
+    assert (code, other_code) == (2, 2)
+    assert (said(errors), said(other_errors)) == ([sentence], [f"{sentence} {difference}"])
     assert not (tmp_path / "run").exists()
 
 

@@ -50,6 +50,49 @@ def test_it_ends_an_evaluation_that_would_take_hours(tmp_path, environment):
     assert re.fullmatch(r"goalward: (Left at once|Stopped after iteration 0); .*goalward train .*--resume .+\n", errors)
 
 
+def test_signals_that_come_at_once_are_one(environment):
+    """As `timeout` sends them; the process goes on until a later one."""
+    program = """
+import os, signal, time
+from goalward.run.interrupts import ONE_REQUEST, catch_interrupts, leave_at_second_signal
+leave_at_second_signal(lambda: print("left", flush=True), 7, grace=0.0)
+with catch_interrupts():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+    time.sleep(2 * ONE_REQUEST)
+    print("still there", flush=True)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        pass
+    time.sleep(30)
+"""
+    answer = ended(program, environment)
+
+    assert (answer.returncode, answer.stdout, answer.stderr) == (7, "still there\nleft\n", "")
+
+
+def test_a_command_that_was_started_without_ctrl_c_hears_it(environment):
+    """Scripts start what they leave in the background with that signal ignored."""
+    program = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from goalward import cli, commands
+commands.tasks = lambda options: os.kill(os.getpid(), signal.SIGINT)
+sys.argv = ["goalward", "tasks"]
+cli.entry()
+"""
+    answer = ended(program, environment)
+
+    assert (answer.returncode, answer.stderr) == (130, "goalward: Interrupted.\n")
+
+
+def ended(program, environment):
+    """Returns how a process ended that ran a program."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_command_that_is_about_to_end_is_not_interrupted(environment, name):
     """A signal during what Python does at exit, where JAX lets processes part, would end in a traceback."""
@@ -65,7 +108,6 @@ cli.main = ending
 sys.argv = ["goalward", "tasks"]
 cli.entry()
 """
-    command = [sys.executable, "-c", program]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    answer = ended(program, environment)
 
     assert (answer.returncode, answer.stderr) == (0, "")

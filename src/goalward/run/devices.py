@@ -100,9 +100,9 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
         name = "The number of processes" if asked_devices(devices) is None else _asked_by(devices)
         others = f"{listed(fitting, 'or')} devices, or other" if fitting else "another number of processes,"
         raise UserError(
-            f"{name} must divide the work: {count} devices would split {counted(num_seeds, 'seed')} in "
-            f"{count // by_envs} and the {num_envs} environments (num_envs) of each in {by_envs}, which does not go. "
-            f"Use {others} seeds or environments."
+            f"{name} must divide the work: {count} devices would train {counted(num_seeds, 'seed')} in "
+            f"{counted(count // by_envs, 'group')} of {by_envs}, which cannot share the {num_envs} environments "
+            f"(num_envs) of a seed evenly. Use {others} seeds or environments."
         )
     grid = np.array([local[: count // together] for local in visible]).reshape(-1, by_envs)
     return Mesh(grid, (SEEDS, ENVS), axis_types=(AxisType.Auto, AxisType.Auto))
@@ -123,7 +123,7 @@ def _check_count(name: str, count: int, possible: range) -> None:
             f"part with as many {kind} devices as the one that has fewest ({most // together}); found {count}."
         )
     can_have_more = kind == "cpu" and count <= MOST_CPU_DEVICES
-    more = f" JAX_NUM_CPU_DEVICES={count} makes more of the CPU." if can_have_more else ""
+    more = f" JAX_NUM_CPU_DEVICES={count}, set before JAX starts, makes more of the CPU." if can_have_more else ""
     raise UserError(f"{name} must be at most {most}, the number of {kind} devices that there are; found {count}.{more}")
 
 

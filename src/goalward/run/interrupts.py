@@ -15,25 +15,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+ONE_REQUEST = 0.3  # seconds in which signals count as one: `timeout`, for one, sends its signal twice
 _caught: list[threading.Event] = []  # what signals set now, if anything
 
 
 @contextmanager
 def catch_interrupts() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C or a termination signal sets; a second one raises `KeyboardInterrupt`.
+    """Yields an event that Ctrl-C or a termination signal sets; a second one, later, raises `KeyboardInterrupt`.
 
     Within another such context it is the same event, so that what was asked for before is not forgotten.
     """
     if _caught or threading.current_thread() is not threading.main_thread():
         yield _caught[0] if _caught else threading.Event()
         return
-    event = threading.Event()
+    event, asked_at = threading.Event(), 0.0
 
     def on_signal(number: int, frame: Any) -> None:
+        nonlocal asked_at
         del number, frame
-        if event.is_set():
+        if not event.is_set():
+            asked_at = time.monotonic()
+            event.set()
+        elif time.monotonic() >= asked_at + ONE_REQUEST:
             raise KeyboardInterrupt
-        event.set()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     _caught.append(event)
@@ -67,9 +71,10 @@ def leave_at_second_signal(say: Callable[[], None], exit_code: int, grace: float
     signal.set_wakeup_fd(told.detach(), warn_on_full_buffer=False)  # detached: open as long as the process
 
     def watch() -> None:
-        count = 0
-        while count < 2:
-            count += sum(number in (signal.SIGINT, signal.SIGTERM) for number in heard.recv(64))
+        asked_at: list[float] = []
+        while not asked_at or asked_at[-1] < asked_at[0] + ONE_REQUEST:
+            if set(heard.recv(64)) & {signal.SIGINT, signal.SIGTERM}:
+                asked_at.append(time.monotonic())
         time.sleep(grace)
         say()
         os._exit(exit_code)

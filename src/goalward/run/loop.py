@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from goalward.algos.settings import traced_fields
 from goalward.envs.tasks import TASKS
-from goalward.errors import GoalwardError, UserError, counted
+from goalward.errors import GoalwardError, PartnerLost, UserError, counted
 from goalward.run.checkpoint import on_host
 from goalward.run.devices import layout, num_sharing
 from goalward.run.interrupts import catch_interrupts
@@ -77,6 +77,8 @@ class Training:
                 return self._finish(state, any_is_interrupted)
         except Interrupted:
             raise
+        except PartnerLost as error:
+            raise PartnerLost(f"{error}{self._way_on()}") from error
         except KeyboardInterrupt:
             jax.block_until_ready(jax.live_arrays())  # Python must not exit under a computation that still runs
             raise self._interrupted(self._saved_so_far()) from None
@@ -84,8 +86,17 @@ class Training:
     def _saved_so_far(self) -> str:
         if not is_first():  # the others need not see the directory
             return "what is saved, if anything, lies where the first process runs"
-        begun = all(member.has_begun for member in self.members)
-        return "everything up to the last checkpoint is saved" if begun else "there was no checkpoint yet"
+        return "everything up to the last checkpoint is saved" if self._has_begun() else "there was no checkpoint yet"
+
+    def _has_begun(self) -> bool:
+        return all(member.has_begun for member in self.members)
+
+    def _way_on(self) -> str:
+        """Returns how to go on after a failure, which leaves nothing behind of a run that had not begun."""
+        return f" Go on from the last checkpoint with: {self._resume_commands()}" if self._has_begun() else ""
+
+    def _resume_commands(self) -> str:
+        return "; ".join(member.resume_command for member in self.members)
 
     def _train(self, state: TrainingState, any_is_interrupted: Callable[[], bool]) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""
@@ -295,8 +306,9 @@ class Training:
             self.reporter.say(f"Evaluations took {share:.0%} of the time after compilation.")
 
     def _interrupted(self, what: str) -> Interrupted:
-        commands = "; ".join(member.resume_command for member in self.members)
-        return Interrupted(f"Stopped after iteration {self.progress.iteration}; {what}. Go on with: {commands}")
+        return Interrupted(
+            f"Stopped after iteration {self.progress.iteration}; {what}. Go on with: {self._resume_commands()}"
+        )
 
 
 def _as_they_are(tree: Any) -> Any:

@@ -23,6 +23,7 @@ _MOST_BYTES = 1000  # of what one says
 _MOST_AT_THE_DOOR = 4096  # others come as soon as the first listens; it must still get in itself before it hears them
 _MOST_NAMED = 8  # of the processes that are missing
 _SECONDS_TO_ANSWER = 5.0  # of somebody who is there
+_SECONDS_OF_SILENCE = 10.0  # before a process says that it does not find the first
 
 
 class Place(NamedTuple):
@@ -48,7 +49,7 @@ def meet(place: Place, seconds: float, say: Callable[[str], None]) -> None:
     if place.number == 0:
         _receive(place, seconds, say)
     else:
-        _arrive(place, seconds)
+        _arrive(place, seconds, say)
 
 
 def _receive(place: Place, seconds: float, say: Callable[[str], None]) -> None:
@@ -164,9 +165,10 @@ class _Reception:
             self._say(f"Number {number} of {self._place.num_processes} processes is gone; waiting for it.")
 
 
-def _arrive(place: Place, seconds: float) -> None:
+def _arrive(place: Place, seconds: float, say: Callable[[str], None]) -> None:
     """What any other process does: it finds the first and waits for its answer."""
-    deadline = time.monotonic() + seconds
+    began, is_told = time.monotonic(), False
+    deadline = began + seconds
     while True:
         answer = ""
         with contextlib.suppress(OSError), _connection(place) as first:  # or not there yet, or gone
@@ -179,6 +181,9 @@ def _arrive(place: Place, seconds: float) -> None:
             raise UserError(answer.removeprefix(f"{_GREETING} "))
         if time.monotonic() > deadline:
             raise UserError(f"Expected the first process to listen at {place.address}; found nobody in time.")
+        if time.monotonic() > began + _SECONDS_OF_SILENCE and not is_told:
+            say(f"Looking for the first process at {place.address}.")
+            is_told = True
         time.sleep(0.2)
 
 

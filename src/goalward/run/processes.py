@@ -29,6 +29,7 @@ from goalward.run.memory import says_out_of_memory
 T = TypeVar("T")
 _MOST_PROCESSES, _MOST_PORTS = 10_000, 65_535
 _SECONDS_TO_MEET = 300
+_SECONDS_TO_JOIN = 60  # those who have met, and have nothing else to do
 _MOST_BYTES_GATHERED = 2**28  # at once; a larger array, as of a replay, row by row
 
 
@@ -87,13 +88,17 @@ def joined(text: str | None, say: Callable[[str], None]) -> Iterator[None]:
         )
     if place is not None:
         meet(place, _SECONDS_TO_MEET, say)
+        if place.number == 0:
+            say("All processes are here.")
     with catch_interrupts():
         jax.config.update("jax_enable_preemption_service", False)  # it would hear termination signals in our place
         try:
             if place is None:
                 jax.distributed.initialize()
             else:
-                jax.distributed.initialize(place.address, place.num_processes, place.number)
+                jax.distributed.initialize(
+                    place.address, place.num_processes, place.number, initialization_timeout=_SECONDS_TO_JOIN
+                )
         except (RuntimeError, ValueError) as error:  # no cluster
             hint = " Where JAX finds no cluster, name the processes: HOST:PORT,K,N." if place is None else ""
             raise UserError(f"The processes could not be joined by '{text}'; {brief(error)}.{hint}") from error
@@ -125,10 +130,20 @@ def is_first() -> bool:
 
 
 def require_same(what: str) -> None:
-    """Raises in all processes if they were not given the same, or are not of the same versions."""
-    what += f"{__version__} {jax.__version__}"
-    if count() > 1 and from_all(from_first(lambda: what) != what).any():
-        raise UserError("Expected all processes of a run to be given the same command; found differences.")
+    """Raises in all processes if they were not given the same, said in lines, or are not of the same versions."""
+    if count() == 1:
+        return
+    own = [*what.splitlines(), f"goalward {__version__}", f"jax {jax.__version__}"]
+    of_first = from_first(lambda: own)
+    others = np.flatnonzero(from_all(own != of_first))
+    if not len(others):
+        return
+    pairs = zip(of_first, own, strict=False)  # lines that only one of them has come after others that differ
+    different = next((f" The first has '{a}', this one '{b}'." for a, b in pairs if a != b), "")
+    raise UserError(
+        "Expected all processes of a run to be given the same command; found another in number "
+        f"{listed(others, 'and')}.{different}"
+    )
 
 
 def in_all(make: Callable[[], T]) -> T:
@@ -217,10 +232,7 @@ def losses_explained() -> Iterator[None]:
         is_of_exchange = any(library in str(error) for library in ("Gloo", "NCCL"))
         if count() == 1 or not is_of_exchange or says_out_of_memory(error):
             raise
-        raise PartnerLost(
-            "Expected the other processes to answer; one is gone. A run that has begun goes on from its last "
-            f"checkpoint: goalward train --resume RUN. {brief(error)}."
-        ) from error
+        raise PartnerLost(f"Expected the other processes to answer; one is gone. {brief(error)}.") from error
 
 
 def acquaint(mesh: Mesh | None) -> None:

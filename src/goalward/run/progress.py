@@ -17,6 +17,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+_MOST_SEEDS_ON_A_LINE = 32
+
 
 class Reporter(Protocol):
     """Receives the events of a run."""
@@ -117,8 +119,10 @@ class Terminal:
     def evaluated(self, step: int, win_rates: list[float], name: str) -> None:
         """See `Reporter`."""
         mean = sum(win_rates) / len(win_rates)
-        rates = f"win rate {mean:.3f}   per seed {' '.join(f'{w:.3f}' for w in win_rates)}"
-        self.say(f"step {step:>12,}   {rates}{name and f'   {name}'}")
+        each = " ".join(f"{rate:.3f}" for rate in win_rates)
+        if len(win_rates) > _MOST_SEEDS_ON_A_LINE:
+            each = f"{min(win_rates):.3f} to {max(win_rates):.3f}"
+        self.say(f"step {step:>12,}   win rate {mean:.3f}   per seed {each}{name and f'   {name}'}")
 
     def finished(self, rows: list[dict[str, Any]]) -> None:
         """See `Reporter`."""

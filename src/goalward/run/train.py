@@ -87,7 +87,7 @@ def train(
     with prepared(devices, join, _reporter(show_progress).say):
         require_same("train")
         env, plan, learner = in_all(build)
-        require_same(f"{plan.to_toml()}{out}{asked_devices(devices)}")
+        require_same(f"{plan.to_toml()}\nout {out}\ndevices {asked_devices(devices)}")
         mesh = _common_mesh(plan, learner, devices)
         directory = _new_directory(out, plan, env)
         return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
@@ -248,7 +248,7 @@ def resume(
         plan = Plan.from_toml(from_first(lambda: RunDirectory.open(path).plan().to_toml()))
         directory = RunDirectory(Path(path))
         learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
-        require_same(f"{path}{asked_devices(devices)}")
+        require_same(f"resume {path}\ndevices {asked_devices(devices)}")
         mesh = _common_mesh(plan, learner, devices)
         return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 

@@ -36,9 +36,21 @@ def test_a_commit_is_unpacked_as_it_was(earlier, tmp_path):
     assert (source / "goalward" / "__init__.py").read_text() == "SPEED = 1\n"
 
 
-def test_an_unknown_commit_is_refused_in_the_words_of_git(earlier):
-    with pytest.raises(SystemExit, match="no-such-commit"):
-        before.main(["no-such-commit"])
+@pytest.mark.usefixtures("earlier")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["no-such-commit"], "git rev-parse --verify no-such-commit^{commit} failed"),
+        (["HEAD", "--repeats", "0"], "expected --repeats to be at least 1; found 0"),
+        ([], "name the commit to compare with"),
+    ],
+)
+def test_mistakes_are_explained_an_unknown_commit_in_the_words_of_git(arguments, sentence, capsys):
+    with pytest.raises(SystemExit) as ended:
+        before.main(arguments)
+
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_speed_is_that_of_the_second_half():

@@ -49,11 +49,12 @@ def test_speed_counts_the_steps_of_all_seeds(measured):
         (["toy/rooms", "--preset", "quik"], "quik"),
         (["toy/rooms", "--seeds", "0"], "seeds must be"),
         (["toy/rooms", "--repeats", "0"], "--repeats to be at least 1; found 0"),
+        (["toy/rooms", "--out", "/dev/null/results"], "Not a directory"),
     ],
 )
 def test_mistakes_are_explained_before_anything_is_measured(options, sentence, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
-        throughput.main([*options, "--out", str(tmp_path / "results")])
+        throughput.main(["--out", str(tmp_path / "results"), *options])
 
     assert ended.value.code == 2
     assert sentence in capsys.readouterr().err
@@ -111,6 +112,15 @@ def test_what_else_is_measured(measured):
     assert measured["fraction_of_floor"] == pytest.approx(
         measured["steps_per_second"] / measured["floor"]["floor_steps_per_second"], rel=1e-3
     )
+
+
+def test_a_method_that_does_not_suit_the_task_is_explained(capsys, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        throughput.main(["toy/rooms", "--algo", "csac", "--out", str(tmp_path)])
+
+    assert ended.value.code == 2
+    assert "csac trains continuous actions" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_method_without_a_floor_leaves_those_cells_empty(measured):

@@ -77,14 +77,17 @@ def test_a_variable_that_asks_for_too_many_is_named(monkeypatch):
     [
         (
             ["--devices", "9"],
-            "at most 8, the number of cpu devices that there are; found 9. JAX_NUM_CPU_DEVICES=9 makes",
+            "at most 8, the number of cpu devices that there are; found 9. JAX_NUM_CPU_DEVICES=9, set before",
         ),
         (
             ["--devices", "8", "--seeds", "3", "--set", "num_envs=4"],
-            "3 seeds in 1 and the 4 environments (num_envs) of",
+            "train 3 seeds in 1 group of 8, which cannot share the 4 environments (num_envs) of",
         ),
         (["--devices", "8", "--seeds", "3", "--set", "num_envs=4"], "Use 1, 2, 3, 4 or 6 devices, or other seeds"),
-        (["--devices", "8", "--seeds", "1", "--set", "num_envs=4"], "8 devices would split 1 seed in 1 and the 4"),
+        (
+            ["--devices", "8", "--seeds", "1", "--set", "num_envs=4"],
+            "8 devices would train 1 seed in 1 group of 8, which",
+        ),
         (["--devices", "1025"], "the number of cpu devices that there are; found 1025.\n"),  # no CPU has so many
     ],
 )
@@ -106,8 +109,8 @@ def test_processes_that_cannot_divide_the_work_are_told_so(monkeypatch):
         make_mesh(4, 64)
 
     assert str(caught.value) == (
-        "The number of processes must divide the work: 3 devices would split 4 seeds in 1 and the 64 environments "
-        "(num_envs) of each in 3, which does not go. Use another number of processes, seeds or environments."
+        "The number of processes must divide the work: 3 devices would train 4 seeds in 1 group of 3, which cannot "
+        "share the 64 environments (num_envs) of a seed evenly. Use another number of processes, seeds or environments."
     )
     assert make_mesh(6, 64).size == 3
 

@@ -3,10 +3,11 @@
 import os
 import signal
 import threading
+import time
 
 import pytest
 
-from goalward.run.interrupts import catch_interrupts, disregard_interrupts, is_interrupted
+from goalward.run.interrupts import ONE_REQUEST, catch_interrupts, disregard_interrupts, is_interrupted
 from goalward.run.processes import in_all
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -21,13 +22,22 @@ def handlers():
         signal.signal(number, handler)
 
 
+def test_a_signal_that_is_sent_twice_at_once_is_one_request():
+    """As `timeout` sends it: to its child, and to the group that the child is in."""
+    with catch_interrupts() as event:
+        for number in (*SIGNALS, *SIGNALS):
+            os.kill(os.getpid(), number)
+        assert event.is_set()
+
+
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_sets_a_flag_and_the_second_interrupts(handlers, number):
+def test_the_first_signal_sets_a_flag_and_a_later_one_interrupts(handlers, number):
     with catch_interrupts() as event:
         assert not is_interrupted()
         os.kill(os.getpid(), number)
         assert event.is_set()
         assert is_interrupted()
+        time.sleep(ONE_REQUEST)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
 

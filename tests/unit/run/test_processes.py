@@ -283,6 +283,14 @@ def test_a_process_that_leaves_is_waited_for(meeting, visit, port, is_reset):
     assert said[1:] == ["Number 1 of 3 processes is gone; waiting for it."]
 
 
+def test_who_does_not_find_the_first_process_says_so_once(port, monkeypatch):
+    monkeypatch.setattr("goalward.run.meeting._SECONDS_OF_SILENCE", 0.1)
+    sentences = []
+
+    assert "found nobody in time" in told(Place(f"localhost:{port}", 1, 2), 1.0, sentences.append)
+    assert sentences == [f"Looking for the first process at localhost:{port}."]
+
+
 def test_who_has_found_the_first_process_waits_as_long_as_that_does(port):
     first, early, late = (Place(f"localhost:{port}", number, 3) for number in range(3))
     with ThreadPoolExecutor(3) as pool:
