@@ -117,6 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
         commit = git("rev-parse", "--verify", f"{options.revision}^{{commit}}").decode().strip()
     except SystemExit as error:
         parser.error(str(error))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         sources = {"before": unpack(commit, Path(folder)), "now": ROOT / "src"}
         rows = [compare(*run, sources, options.repeats) for run in RUNS]
@@ -125,7 +126,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     from goalward.run.directory import versions, write_json
 
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     write_json(options.out, {"before": commit, "rows": rows, "versions": versions()})
     print(before(rows))
 

@@ -57,6 +57,7 @@ def main() -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Trains each task in both, and writes what they learned."""
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     rows = []
     for task in options.tasks:
         found = {precision: trained(task, precision, options) for precision in PRECISIONS}
@@ -66,7 +67,6 @@ def compare(options: argparse.Namespace) -> None:
             | {"difference": means["bfloat16"] - means["float32"]}
         )
         print(f"{task}: {means['float32']:.3f} in float32, {means['bfloat16']:.3f} in bfloat16", flush=True)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(options.out, {"rows": rows, "versions": versions()})
 
 

@@ -248,7 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     try:
         measure_all(options)
-    except (gw.UserError, OSError) as error:
+    except gw.UserError as error:
         parser.error(str(error))
 
 
@@ -258,7 +258,10 @@ def measure_all(options: argparse.Namespace) -> None:
         if task not in TASKS:
             raise unknown_name("task", task, TASKS)
         make_plan(task=task, algo=options.algo, preset=options.preset, run={"seeds": options.seeds})
-    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise gw.UserError(f"Expected --out to be a folder to write to; {error}.") from error
     # First of all: once this process has taken the device's memory, others find too little.
     starts = {task: seconds_to_start(task, options) if options.starts else {} for task in options.tasks}
     rows = []

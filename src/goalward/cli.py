@@ -8,20 +8,22 @@ wait for the packages that the settings are defined in.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from goalward import __version__, commands
 from goalward.errors import GoalwardError, PartnerLost, UserError, brief
-from goalward.run.interrupts import disregard_interrupts, leave_at_second_signal
+from goalward.run.interrupts import disregard_interrupts, leave_at_second_signal, raise_interrupts
 
 INTERRUPTED = 130
-_SECONDS_TO_TAKE_LEAVE = 10.0  # after a failure, which may be of this process alone
+_SECONDS_TO_TAKE_LEAVE = 10.0  # after a failure
+_SECONDS_FOR_OTHERS = 2.0  # to notice that one is gone, before the first follows it
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -49,24 +51,32 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def entry() -> NoReturn:
     """Runs one command as a process of its own."""
     leave_at_second_signal(_say_that_it_ends, INTERRUPTED)
-    for number in (signal.SIGINT, signal.SIGTERM):  # the first too: a shell's background jobs are started without
-        signal.signal(number, signal.default_int_handler)
+    raise_interrupts()  # also in a shell's background jobs, which are started without Ctrl-C
     try:
         main()
     except BaseException as end:
         disregard_interrupts()  # processes that part must not be cut short
-        code = int(end.code or 0) if isinstance(end, SystemExit) else 1
+        code = _exit_code(end)
         if code == INTERRUPTED or (code != 0 and _is_joined()):
             # Not through Python's own exit: a computation that still runs would crash when JAX is taken down, and JAX
             # would wait for minutes where this process alone has failed, or another is gone.
-            if not isinstance(end, SystemExit):
+            if code == 1 and not isinstance(end, SystemExit):
                 sys.excepthook(type(end), end, end.__traceback__)
-            if _is_joined() and not isinstance(end.__cause__, PartnerLost):
-                _take_leave(None if code == INTERRUPTED else _SECONDS_TO_TAKE_LEAVE)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            if _is_joined():
+                _part(code, is_left_alone=isinstance(end.__cause__, PartnerLost))
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError):  # its reader is gone
+                    stream.flush()
             os._exit(code)
         raise
+
+
+def _exit_code(end: BaseException) -> int:
+    if isinstance(end, KeyboardInterrupt):  # while `main` spoke of another error
+        return INTERRUPTED
+    if isinstance(end, SystemExit) and (end.code is None or isinstance(end.code, int)):
+        return end.code or 0
+    return 1
 
 
 class _Parser(argparse.ArgumentParser):
@@ -207,11 +217,23 @@ def _is_joined() -> bool:
     return jax is not None and jax.distributed.is_initialized()
 
 
-def _take_leave(seconds: float | None) -> None:
-    """Waits for the other processes of a run, so long at most: one that loses sight of the first is ended."""
-    leaving = threading.Thread(target=sys.modules["jax"].distributed.shutdown, name="leave", daemon=True)
+def _part(code: int, *, is_left_alone: bool) -> None:
+    """Lets the other processes of a run say why they end: JAX ends those that lose sight of the first."""
+    from jax import distributed, process_index
+
+    if is_left_alone:
+        if process_index() == 0:
+            time.sleep(_SECONDS_FOR_OTHERS)
+        return
+
+    def take_leave() -> None:
+        with contextlib.suppress(Exception):  # one is gone meanwhile
+            distributed.shutdown()
+
+    leaving = threading.Thread(target=take_leave, name="leave", daemon=True)
     leaving.start()
-    leaving.join(seconds)
+    # All are interrupted together; it may be this process alone that has failed.
+    leaving.join(None if code == INTERRUPTED else _SECONDS_TO_TAKE_LEAVE)
 
 
 def _complain(text: str) -> None:

@@ -254,7 +254,8 @@ def after_a_while(text, complain=cli._complain):
     complain(text)
 module.make, cli._complain = interrupted, after_a_while
 """
-    results = ended(start(QUICK, QUICK, patches=["", interrupt]), 60)
+    not_long = "import goalward.cli as cli; cli._SECONDS_TO_TAKE_LEAVE = 1"  # after a failure, which this is not
+    results = ended(start(QUICK, QUICK, patches=[not_long, interrupt]), 60)
 
     assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
 

@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+import time
 from dataclasses import replace
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 import goalward as gw
 from goalward.run.directory import RunDirectory
+from goalward.run.interrupts import ONE_REQUEST
 from goalward.run.loop import Interrupted, Training
 from goalward.run.member import Member
 from goalward.run.progress import Silent
@@ -64,8 +66,9 @@ def test_after_a_second_signal_the_run_waits_for_the_device(training):
     begun = []
 
     def keep_the_device_busy(*_, **__):
-        begun.append(jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, y: jnp.cos(y @ y), x))(jnp.ones((300, 300))))
         signal.raise_signal(signal.SIGINT)
+        time.sleep(ONE_REQUEST)
+        begun.append(jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, y: jnp.cos(y @ y), x))(jnp.ones((300, 300))))
         signal.raise_signal(signal.SIGINT)
 
     training.program.evaluate = keep_the_device_busy

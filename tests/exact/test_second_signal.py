@@ -40,7 +40,7 @@ def test_it_ends_an_evaluation_that_would_take_hours(tmp_path, environment):
             time.sleep(3)  # by then it is compiled and runs
             for number in (signal.SIGINT, signal.SIGTERM):
                 process.send_signal(number)
-                time.sleep(0.5)
+                time.sleep(1)  # or they might count as one
             _, errors = process.communicate(timeout=30)
         finally:
             process.kill()
@@ -85,6 +85,32 @@ cli.entry()
     answer = ended(program, environment)
 
     assert (answer.returncode, answer.stderr) == (130, "goalward: Interrupted.\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "error"),
+    [
+        ("sys.exit('of the users own')", 1, "of the users own\n"),
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit()", 0, ""),
+        ("raise KeyboardInterrupt", 130, "goalward: Interrupted.\n"),
+        ("sys.stdout.write('x'); os.close(1); raise KeyboardInterrupt", 130, "goalward: Interrupted.\n"),
+    ],
+)
+def test_a_command_ends_as_it_says(environment, end, code, error):
+    """However the code of a user's environment leaves it, and whoever has stopped listening."""
+    program = f"""
+import os, sys
+from goalward import cli, commands
+def tasks(options):
+    {end}
+commands.tasks = tasks
+sys.argv = ["goalward", "tasks"]
+cli.entry()
+"""
+    answer = ended(program, environment)
+
+    assert (answer.returncode, answer.stderr) == (code, error)
 
 
 def ended(program, environment):

@@ -6,6 +6,7 @@ function listens where a signal is heard at once: the byte that Python's runtime
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -16,7 +17,23 @@ from contextlib import contextmanager
 from typing import Any
 
 ONE_REQUEST = 0.3  # seconds in which signals count as one: `timeout`, for one, sends its signal twice
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _caught: list[threading.Event] = []  # what signals set now, if anything
+
+
+class _Requests:
+    """Tells requests to stop apart, each of which may be several signals."""
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+
+    def is_new(self) -> bool:
+        """Returns whether a signal that has just come is not part of the last request."""
+        now = time.monotonic()
+        if now < self._last + ONE_REQUEST:
+            return False
+        self._last = now
+        return True
 
 
 @contextmanager
@@ -28,18 +45,17 @@ def catch_interrupts() -> Iterator[threading.Event]:
     if _caught or threading.current_thread() is not threading.main_thread():
         yield _caught[0] if _caught else threading.Event()
         return
-    event, asked_at = threading.Event(), 0.0
+    event, requests = threading.Event(), _Requests()
 
     def on_signal(number: int, frame: Any) -> None:
-        nonlocal asked_at
         del number, frame
-        if not event.is_set():
-            asked_at = time.monotonic()
-            event.set()
-        elif time.monotonic() >= asked_at + ONE_REQUEST:
+        if not requests.is_new():
+            return
+        if event.is_set():
             raise KeyboardInterrupt
+        event.set()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
     _caught.append(event)
     try:
         yield event
@@ -49,9 +65,22 @@ def catch_interrupts() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+def raise_interrupts() -> None:
+    """Lets Ctrl-C and termination signals raise `KeyboardInterrupt` from now on, whatever they did before."""
+    requests = _Requests()
+
+    def on_signal(number: int, frame: Any) -> None:
+        del number, frame
+        if requests.is_new():
+            raise KeyboardInterrupt
+
+    for number in _SIGNALS:
+        signal.signal(number, on_signal)
+
+
 def disregard_interrupts() -> None:
     """Lets Ctrl-C and termination signals pass for the rest of the process, which is about to end by itself."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, under which no second signal would be heard
 
 
@@ -71,10 +100,9 @@ def leave_at_second_signal(say: Callable[[], None], exit_code: int, grace: float
     signal.set_wakeup_fd(told.detach(), warn_on_full_buffer=False)  # detached: open as long as the process
 
     def watch() -> None:
-        asked_at: list[float] = []
-        while not asked_at or asked_at[-1] < asked_at[0] + ONE_REQUEST:
-            if set(heard.recv(64)) & {signal.SIGINT, signal.SIGTERM}:
-                asked_at.append(time.monotonic())
+        count, requests = 0, _Requests()
+        while count < 2:
+            count += any(number in _SIGNALS for number in heard.recv(64)) and requests.is_new()
         time.sleep(grace)
         say()
         os._exit(exit_code)

@@ -93,7 +93,8 @@ class Training:
 
     def _way_on(self) -> str:
         """Returns how to go on after a failure, which leaves nothing behind of a run that had not begun."""
-        return f" Go on from the last checkpoint with: {self._resume_commands()}" if self._has_begun() else ""
+        has_begun = is_first() and self._has_begun()  # the others need not see the directory
+        return f" Go on from the last checkpoint with: {self._resume_commands()}" if has_begun else ""
 
     def _resume_commands(self) -> str:
         return "; ".join(member.resume_command for member in self.members)

@@ -174,7 +174,7 @@ class Member:
     @property
     def has_begun(self) -> bool:
         """Whether there is a checkpoint to go on from."""
-        return self.directory.checkpoints.is_dir() and any(self.directory.checkpoints.iterdir())
+        return self.directory.newest_checkpoint() is not None
 
     @property
     def resume_command(self) -> str:

@@ -24,7 +24,7 @@ from goalward.errors import GoalwardError, PartnerLost, UserError, brief, listed
 from goalward.run.devices import start
 from goalward.run.interrupts import catch_interrupts, is_interrupted
 from goalward.run.meeting import Place, meet
-from goalward.run.memory import says_out_of_memory
+from goalward.run.memory import memory_explained, says_out_of_memory
 
 T = TypeVar("T")
 _MOST_PROCESSES, _MOST_PORTS = 10_000, 65_535
@@ -156,7 +156,10 @@ def in_all(make: Callable[[], T]) -> T:
     of_all = from_all([failure is not None, stopped])
     failed = np.flatnonzero(of_all[:, 0])
     if failure is not None:
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # or error and frame would keep each other alive, and arrays with them
     if of_all[:, 1].any():
         raise KeyboardInterrupt
     if len(failed):
@@ -181,7 +184,10 @@ def from_first(make: Callable[[], T]) -> T:
             told, failure = json.dumps({"error": text, **kind}), error
     answer = json.loads(_bytes_from_first(told.encode()))
     if failure is not None:
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # as above
     if "error" in answer:
         if answer["is_interrupt"]:
             raise KeyboardInterrupt
@@ -252,7 +258,7 @@ def acquaint(mesh: Mesh | None) -> None:
     split = NamedSharding(mesh, everywhere)
     values = jax.make_array_from_callback(numbers.shape, split, lambda part: numbers[part])
     exchange_all = jax.shard_map(exchange, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
-    with losses_explained():
+    with memory_explained(), losses_explained():
         jax.block_until_ready(jax.jit(exchange_all)(values))
 
 

@@ -7,7 +7,15 @@ import time
 
 import pytest
 
-from goalward.run.interrupts import ONE_REQUEST, catch_interrupts, disregard_interrupts, is_interrupted
+import goalward as gw
+from goalward.run.interrupts import (
+    ONE_REQUEST,
+    catch_interrupts,
+    disregard_interrupts,
+    is_interrupted,
+    raise_interrupts,
+)
+from goalward.run.loop import Interrupted
 from goalward.run.processes import in_all
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -66,6 +74,17 @@ def test_beside_the_main_thread_nobody_listens(handlers):
     assert events == [(False, handlers)]
 
 
+@pytest.mark.parametrize("number", SIGNALS)
+def test_where_signals_interrupt_those_that_come_at_once_do_so_once(number):
+    raise_interrupts()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), number)
+    os.kill(os.getpid(), number)
+    time.sleep(ONE_REQUEST)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), number)
+
+
 def test_what_all_do_together_ends_with_a_signal_that_came_meanwhile():
     with catch_interrupts(), pytest.raises(KeyboardInterrupt):
         in_all(lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -78,3 +97,17 @@ def test_a_process_that_ends_by_itself_is_not_interrupted_but_hears(number):
     os.kill(os.getpid(), number)
 
     assert signal.getsignal(number) not in (signal.SIG_IGN, signal.SIG_DFL)
+
+
+def test_a_new_run_that_is_stopped_while_it_compiles_begins_anew(tmp_path, monkeypatch):
+    def interrupt(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    settings = {"num_evaluations": 1, "eval_episodes": 1, "render_episodes": 0}
+    with monkeypatch.context() as patch, pytest.raises(Interrupted) as stopped:
+        patch.setattr("goalward.run.loop.require_memory_of", interrupt)
+        gw.train(preset="quick", seeds=2, steps=512, settings=settings, out=tmp_path / "run")
+
+    words = "Stopped after iteration 0; there was no checkpoint yet. Go on with: goalward train --resume"
+    assert str(stopped.value) == f"{words} {tmp_path / 'run'}"
+    assert len(gw.resume(tmp_path / "run").final) == 2

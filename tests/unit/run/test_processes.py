@@ -1,11 +1,13 @@
 """Where processes meet; what they do together is tested with two of them in tests/exact."""
 
 import contextlib
+import gc
 import socket
 import struct
 import subprocess
 import sys
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from subprocess import PIPE
 
@@ -346,3 +348,28 @@ def test_alone_a_process_is_the_first_and_the_only_one():
     assert in_all(lambda: "done") == "done"
     with pytest.raises(KeyError):
         in_all(lambda: {}["missing"])
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize("do", [in_all, from_first])
+def test_a_failure_leaves_nothing_behind_for_the_collector(monkeypatch, do, num_processes):
+    """What failed may hold most of a device's memory, and the user may try again with less."""
+
+    class Large:
+        pass
+
+    def fail():
+        held = Large()
+        alive.append(weakref.ref(held))
+        raise gw.UserError("too large")
+
+    alive = []
+    monkeypatch.setattr("goalward.run.processes.count", lambda: num_processes)
+    monkeypatch.setattr("goalward.run.processes._exchanged", lambda value, choose: choose(np.asarray(value)[None]))
+    gc.disable()
+    try:
+        with contextlib.suppress(gw.UserError):
+            do(fail)
+        assert [held() for held in alive] == [None]
+    finally:
+        gc.enable()
