@@ -6,7 +6,7 @@ import pytest
 
 import goalward as gw
 from goalward.algos.base import ALGORITHMS, algorithm_class
-from goalward.run.memory import require_memory
+from goalward.run.memory import require_memory, require_memory_of
 
 FITTING = {
     "toy/rooms": {"cppo", "ppo", "icsac", "cdqn"},
@@ -141,13 +141,26 @@ def test_where_training_hardly_fits_the_replay_is_among_what_can_be_changed(monk
         require_memory(learner, num_seeds=1, num_episodes=1)
 
 
-def test_advice_about_memory_names_the_minibatch_and_a_replay_only_where_there_is_one(monkeypatch):
-    learner = gw.PPO(num_envs=4, rollout_length=8, batch_size=16).bind(gw.make("toy/rooms"), 1)
-    monkeypatch.setattr("goalward.run.memory.device_memory", lambda: 1)
+def test_advice_about_memory_names_what_would_help(monkeypatch):
+    """Minibatches and rollouts are parts of the program, not of what is kept from one iteration to the next."""
+    env = gw.make("toy/maze")
+    sizes = {"num_envs": 4, "rollout_length": 8, "batch_size": 16, "hidden_sizes": (8,)}
+    without_replay = gw.PPO(**sizes).bind(env, 1)
+    with_replay = gw.CSAC(**sizes, replay_size=32).bind(env, 1)
+    program = jax.jit(lambda x: x).lower(1.0).compile()
 
-    with pytest.raises(gw.UserError, match=r"smaller minibatches \(batch_size\)") as caught:
-        require_memory(learner, num_seeds=1, num_episodes=1)
-    assert "replay" not in str(caught.value)
+    def advice(check, learner, *args, **kwargs):
+        monkeypatch.setattr("goalward.run.memory.device_memory", lambda: learner.replay_bytes)
+        with pytest.raises(
+            gw.UserError, match=r"use fewer seeds, environments \(num_envs\).* or smaller networks"
+        ) as error:
+            check(*args, **kwargs)
+        return [word for word in ("replay_size", "rollout_length", "batch_size") if word in str(error.value)]
+
+    for learner, replay in ((without_replay, []), (with_replay, ["replay_size"])):
+        assert advice(require_memory, learner, learner, num_seeds=1, num_episodes=1) == replay
+        whole = advice(require_memory_of, learner, program, [], learner, num_devices=10**9)
+        assert whole == [*replay, "rollout_length", "batch_size"]
 
 
 def test_a_method_is_refused_in_python_too():
