@@ -47,11 +47,37 @@ def test_making_a_task_prints_nothing(tmp_path):
     assert (answer.stdout, answer.stderr) == ("", "")
 
 
-def test_a_robot_without_meshes_needs_no_library_of_meshes(tmp_path):
-    code = "import sys, goalward; goalward.make('jaxgcrl/ant'); print('trimesh' in sys.modules)"
+@pytest.mark.parametrize(("name", "is_imported"), [("jaxgcrl/ant", False), ("jaxgcrl/reacher", True)])
+def test_libraries_that_a_robot_does_not_need_are_not_imported(tmp_path, name, is_imported):
+    """Neither has meshes, and only the arm's backend asks for an optimiser, before anything is traced."""
+    code = f"import sys, goalward; goalward.make('{name}')\n"
+    code += "print('trimesh' in sys.modules, 'jaxopt.projection' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
 
-    assert answer.stdout == "False\n"
+    assert answer.stdout == f"False {is_imported}\n"
+
+
+@pytest.mark.parametrize(("name", "constants"), [("jaxgcrl/reacher", []), ("jaxgcrl/ant", [".mass"])])
+def test_what_physics_starts_from_differs_between_environments(name, constants):
+    """But for what it never changes: otherwise `vmap` would go through the whole loop of a step twice."""
+    physics = gw.make(name).physics
+    first = jax.vmap(lambda key: physics.shrink(physics.first(key)))
+    small = jax.eval_shape(first, jax.random.split(jax.random.key(0), 2))
+    paths, _ = zip(*jax.tree.leaves_with_path(jax.eval_shape(jax.vmap(physics.restore), small)), strict=True)
+
+    def part(i):
+        return lambda small: jax.tree.leaves(physics.restore(small))[i]
+
+    assert [jax.tree_util.keystr(path) for i, path in enumerate(paths) if _is_common(part(i), small)] == constants
+
+
+def _is_common(function, arguments):
+    """Returns whether a result is the same for all, for all that `vmap` knows."""
+    try:
+        jax.eval_shape(jax.vmap(function, out_axes=None), arguments)
+    except ValueError:
+        return False
+    return True
 
 
 def test_models_are_computed_on_the_default_device_and_used_on_any(monkeypatch):

@@ -19,6 +19,8 @@ from goalward.errors import UserError
 
 with quiet_import():  # MuJoCo prints that it lacks packages that nobody here needs
     postpone("mujoco.mjx", "mujoco.mjx._src", "mujoco.mjx._src.mesh")  # which imports libraries of meshes and graphs
+    postpone("jaxopt")  # for one of Brax's backends alone, and with it much of SciPy
+    import jaxopt
     from brax import com, kinematics
     from brax.base import Motion, Transform
     from brax.envs.base import PipelineEnv, State
@@ -91,21 +93,24 @@ class RobotPhysics(PipelineEnv):  # type: ignore[misc]  # Brax has no types
         if self.backend == "mjx":
             return small
         links, dofs = self.sys.num_links(), self.sys.qd_size()
+        # Zeros that differ between environments for all that `vmap` knows, as what is written will. Where a part of a
+        # loop's state is the same for all at first, it goes through the loop twice, for environments and for seeds.
+        zero = 0.0 * small.q[0]
         if self.backend == "generalized":
             return small.replace(
-                x=Transform.zero((links,)),
-                xd=Motion.zero((links,)),
-                root_com=jnp.zeros((links, 3)),
-                mass_mx=jnp.zeros((dofs, dofs)),
-                qf_smooth=jnp.zeros(dofs),
-                qf_constraint=jnp.zeros(dofs),
-                qdd=jnp.zeros(dofs),
+                x=jax.tree.map(lambda part: part + zero, Transform.zero((links,))),
+                xd=jax.tree.map(lambda part: part + zero, Motion.zero((links,))),
+                root_com=jnp.full((links, 3), zero),
+                mass_mx=jnp.full((dofs, dofs), zero),
+                qf_smooth=jnp.full(dofs, zero),
+                qf_constraint=jnp.full(dofs, zero),
+                qdd=jnp.full(dofs, zero),
             )
         x, xd = com.to_world(self.sys, small.x_i, small.xd_i)
         j, jd, a_p, a_c = kinematics.world_to_joint(self.sys, x, xd)
         mass = self.sys.link.inertia.mass ** (1 - self.sys.spring_mass_scale)
         full = small.replace(x=x, xd=xd, j=j, jd=jd, a_p=a_p, a_c=a_c, mass=mass)
-        return full.replace(i_inv=jnp.zeros((links, 3, 3))) if self.backend == "spring" else full
+        return full.replace(i_inv=jnp.full((links, 3, 3), zero)) if self.backend == "spring" else full
 
     def _left_out(self, full: Any) -> tuple[str, ...]:
         if self.backend == "mjx":
@@ -155,3 +160,5 @@ def require_backend(task: str, backend: str) -> None:
     """Raises unless Brax has the backend."""
     if backend not in BACKENDS:
         raise UserError(f"backend of {task} must be one of {', '.join(BACKENDS)}; found {backend!r}.")
+    if backend == "generalized":
+        getattr(jaxopt, "ProjectedGradient")  # noqa: B009  # imported now, not while a program is traced
