@@ -157,7 +157,7 @@ def _models_on_default_device() -> Iterator[None]:
 
 
 def require_backend(task: str, backend: str) -> None:
-    """Raises unless Brax has the backend."""
+    """Imports what a backend of Brax needs; raises if there is none of that name."""
     if backend not in BACKENDS:
         raise UserError(f"backend of {task} must be one of {', '.join(BACKENDS)}; found {backend!r}.")
     if backend == "generalized":
