@@ -1,10 +1,12 @@
 """jaxgcrl: constants, targets, mazes and arguments; all that needs no physics."""
 
+import os
 import re
 import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from goalward.envs.imports import quiet_import
 
 with quiet_import():
     pytest.importorskip("brax")
+    from brax.io import mjcf
     from mujoco import mjx
 
     from goalward.envs.jaxgcrl.maze import LAYOUTS, checked_layout, merged_cells
@@ -57,6 +60,22 @@ def test_libraries_that_a_robot_does_not_need_are_not_imported(tmp_path, name, i
     assert answer.stdout == f"False {is_imported}\n"
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_making_a_task_compiles_hardly_anything(tmp_path, name):
+    """Brax's model has a hundred arrays of dozens of shapes, each of which could be a program."""
+    code = f"import goalward; goalward.make('{name}')"
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"JAX_LOG_COMPILES": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+
+    assert 1 <= answer.stderr.count("Compiling jit(") <= 5
+
+
 @pytest.mark.parametrize(("name", "constants"), [("jaxgcrl/reacher", []), ("jaxgcrl/ant", [".mass"])])
 def test_what_physics_starts_from_differs_between_environments(name, constants):
     """But for what it never changes: otherwise `vmap` would go through the whole loop of a step twice."""
@@ -80,7 +99,7 @@ def _is_common(function, arguments):
     return True
 
 
-def test_models_are_computed_on_the_default_device_and_used_on_any(monkeypatch):
+def test_models_are_made_on_the_default_device_and_used_on_any(monkeypatch):
     chosen, models, put_model = jax.devices()[3], [], mjx.put_model
 
     def watched(*args, **kwargs):
@@ -95,7 +114,7 @@ def test_models_are_computed_on_the_default_device_and_used_on_any(monkeypatch):
     assert arrays
     assert all(array.devices() == {chosen} for array in arrays)
     assert not any(leaf.committed for leaf in jax.tree.leaves(system) if isinstance(leaf, jax.Array))
-    assert mjx.put_model is watched
+    assert (mjx.put_model, mjcf.jp) == (watched, jnp)
 
 
 @pytest.mark.parametrize("name", TASKS[1:])

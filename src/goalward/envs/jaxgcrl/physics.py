@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -133,27 +134,28 @@ def brax_model(name: str) -> str:
 @functools.lru_cache(maxsize=8)
 def load_system(xml: str) -> Any:
     """Returns Brax's system of a MuJoCo model."""
-    with warnings.catch_warnings(), _models_on_default_device():
+    with warnings.catch_warnings(), _models_on_host():
         warnings.filterwarnings("ignore", message="Brax System", category=UserWarning)  # advice to use another package
         system = mjcf.loads(xml)
-    # From where it was put to wherever it will be used.
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)) if isinstance(x, jax.Array) else x, system)
+    return jax.device_put(system)  # all of it at once, wherever it will be used
 
 
 @contextmanager
-def _models_on_default_device() -> Iterator[None]:
-    """Lets MJX put models where JAX computes now.
+def _models_on_host() -> Iterator[None]:
+    """Lets Brax make models of NumPy's arrays.
 
-    Otherwise it takes the machine's best device, for which a small program is compiled for every shape in the model.
+    Otherwise MJX puts them on the machine's best device and Brax copies them there array by array, for which a small
+    program is compiled, or loaded, for every shape in the model.
     """
     device = min(jnp.zeros(()).devices(), key=lambda device: device.id)  # several where the user has set a mesh
-    with _one_model_at_a_time:  # Brax leaves no choice
-        put_model = mjx.put_model
+    with _one_model_at_a_time:  # neither leaves a choice
+        put_model, numpy_of_jax = mjx.put_model, mjcf.jp
         mjx.put_model = functools.partial(put_model, device=device)
+        mjcf.jp = SimpleNamespace(array=np.asarray)
         try:
             yield
         finally:
-            mjx.put_model = put_model
+            mjx.put_model, mjcf.jp = put_model, numpy_of_jax
 
 
 def require_backend(task: str, backend: str) -> None:
