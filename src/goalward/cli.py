@@ -60,12 +60,11 @@ def entry() -> NoReturn:
         if code == INTERRUPTED or (code != 0 and _is_joined()):
             # Not through Python's own exit: a computation that still runs would crash when JAX is taken down, and JAX
             # would wait for minutes where this process alone has failed, or another is gone.
-            if code == 1 and not isinstance(end, SystemExit):
-                sys.excepthook(type(end), end, end.__traceback__)
+            _say_what_python_would(end, code)
             if _is_joined():
                 _part(code, is_left_alone=isinstance(end.__cause__, PartnerLost))
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError):  # its reader is gone
+                with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it was closed
                     stream.flush()
             os._exit(code)
         raise
@@ -77,6 +76,15 @@ def _exit_code(end: BaseException) -> int:
     if isinstance(end, SystemExit) and (end.code is None or isinstance(end.code, int)):
         return end.code or 0
     return 1
+
+
+def _say_what_python_would(end: BaseException, code: int) -> None:
+    """Prints an error or the text of `sys.exit`; everything else has been said."""
+    if isinstance(end, SystemExit):
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)
+    elif code == 1:
+        sys.excepthook(type(end), end, end.__traceback__)
 
 
 class _Parser(argparse.ArgumentParser):

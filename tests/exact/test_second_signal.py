@@ -59,6 +59,7 @@ leave_at_second_signal(lambda: print("left", flush=True), 7, grace=0.0)
 with catch_interrupts():
     for number in (signal.SIGTERM, signal.SIGINT):
         os.kill(os.getpid(), number)
+        time.sleep(ONE_REQUEST / 6)  # or they would be heard as one without further ado
     time.sleep(2 * ONE_REQUEST)
     print("still there", flush=True)
     try:
@@ -95,19 +96,24 @@ cli.entry()
         ("sys.exit()", 0, ""),
         ("raise KeyboardInterrupt", 130, "goalward: Interrupted.\n"),
         ("sys.stdout.write('x'); os.close(1); raise KeyboardInterrupt", 130, "goalward: Interrupted.\n"),
+        ("sys.stdout.close(); raise KeyboardInterrupt", 130, "goalward: Interrupted.\n"),
     ],
 )
-def test_a_command_ends_as_it_says(environment, end, code, error):
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_command_ends_as_it_says(environment, end, code, error, is_joined):
     """However the code of a user's environment leaves it, and whoever has stopped listening."""
     program = f"""
 import os, sys
 from goalward import cli, commands
+if {is_joined}:
+    cli._is_joined, cli._part = lambda: True, lambda code, is_left_alone: None
 def tasks(options):
     {end}
 commands.tasks = tasks
 sys.argv = ["goalward", "tasks"]
 cli.entry()
 """
+    del environment["PYTHONUNBUFFERED"]  # so that something is left to be written at the end
     answer = ended(program, environment)
 
     assert (answer.returncode, answer.stderr) == (code, error)

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -89,10 +90,12 @@ class RunDirectory:
 
         Only files that a run writes are removed, and only folders that were made for it and are empty.
         """
-        if self._made is None or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
+        if self._made is None or self.has_begun:
             return
         for path in (self.config, self.versions, self.metrics, self._lock):
             path.unlink(missing_ok=True)
+        for path in self.checkpoints.glob("*.orbax-checkpoint-tmp*"):  # one that was being written
+            shutil.rmtree(path, ignore_errors=True)
         for folder in (self.checkpoints, *self._made):
             with contextlib.suppress(OSError):  # somebody else's files are in it
                 folder.rmdir()
@@ -141,6 +144,11 @@ class RunDirectory:
             except OSError:
                 return True
         return False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self.newest_checkpoint() is not None
 
     def newest_checkpoint(self) -> int | None:
         """Returns the iteration of the newest checkpoint, None if there is none; nothing is read but names."""

@@ -89,7 +89,7 @@ class Training:
         return "everything up to the last checkpoint is saved" if self._has_begun() else "there was no checkpoint yet"
 
     def _has_begun(self) -> bool:
-        return all(member.has_begun for member in self.members)
+        return all(member.directory.has_begun for member in self.members)
 
     def _way_on(self) -> str:
         """Returns how to go on after a failure, which leaves nothing behind of a run that had not begun."""

@@ -172,11 +172,6 @@ class Member:
                 reporter.say(f"Episodes of seed {policy.seed}: {media / 'episodes.gif'}")
 
     @property
-    def has_begun(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
-        return self.directory.newest_checkpoint() is not None
-
-    @property
     def resume_command(self) -> str:
         """What goes on with the run."""
         task, path = self.plan.run.task, self.directory.path

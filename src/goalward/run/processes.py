@@ -138,12 +138,23 @@ def require_same(what: str) -> None:
     others = np.flatnonzero(from_all(own != of_first))
     if not len(others):
         return
-    pairs = zip(of_first, own, strict=False)  # lines that only one of them has come after others that differ
-    different = next((f" The first has '{a}', this one '{b}'." for a, b in pairs if a != b), "")
     raise UserError(
         "Expected all processes of a run to be given the same command; found another in number "
-        f"{listed(others, 'and')}.{different}"
+        f"{listed(others, 'and')}.{_difference(of_first, own)}"
     )
+
+
+def _difference(of_first: list[str], own: list[str]) -> str:
+    """Returns a sentence on the first line that one of two texts has and the other has not, headings aside."""
+
+    def only_in(lines: list[str], others: list[str]) -> str | None:
+        return next((line for line in lines if line not in others and not line.startswith("[")), None)
+
+    theirs, ours = only_in(of_first, own), only_in(own, of_first)
+    if theirs is None and ours is None:
+        return ""
+    parts = [f"'{line}'" if line is not None else "nothing of the kind" for line in (theirs, ours)]
+    return f" The first has {parts[0]}, this one {parts[1]}."
 
 
 def in_all(make: Callable[[], T]) -> T:
@@ -153,8 +164,8 @@ def in_all(make: Callable[[], T]) -> T:
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, the others have to hear of it
         failure = error
     stopped = is_interrupted() or isinstance(failure, KeyboardInterrupt)
-    of_all = from_all([failure is not None, stopped])
-    failed = np.flatnonzero(of_all[:, 0])
+    with _own_failure_first(failure):
+        of_all = from_all([failure is not None, stopped])
     if failure is not None:
         try:
             raise failure
@@ -162,9 +173,20 @@ def in_all(make: Callable[[], T]) -> T:
             del failure  # or error and frame would keep each other alive, and arrays with them
     if of_all[:, 1].any():
         raise KeyboardInterrupt
+    failed = np.flatnonzero(of_all[:, 0])
     if len(failed):
         raise UserError(f"Expected all processes to begin; number {listed(failed, 'and')} did not, and says why.")
     return value
+
+
+@contextmanager
+def _own_failure_first(failure: BaseException | None) -> Iterator[None]:
+    """Passes over the loss of another process where this one has failed too, and has that to say."""
+    try:
+        yield
+    except PartnerLost:
+        if failure is None:
+            raise
 
 
 def from_first(make: Callable[[], T]) -> T:
@@ -182,7 +204,8 @@ def from_first(make: Callable[[], T]) -> T:
             text = str(error) if isinstance(error, GoalwardError) else brief(error)
             kind = {"is_users": isinstance(error, UserError), "is_interrupt": isinstance(error, KeyboardInterrupt)}
             told, failure = json.dumps({"error": text, **kind}), error
-    answer = json.loads(_bytes_from_first(told.encode()))
+    with _own_failure_first(failure):
+        answer = json.loads(_bytes_from_first(told.encode()))
     if failure is not None:
         try:
             raise failure

@@ -183,6 +183,17 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_nothing_behind(tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_checkpoint_that_could_not_be_written_is_none(tmp_path, monkeypatch):
+    def run(training):
+        (training.members[0].directory.checkpoints / "0.orbax-checkpoint-tmp" / "state").mkdir(parents=True)
+        raise gw.GoalwardError("The disk is full.")
+
+    monkeypatch.setattr(Training, "run", run)
+    with pytest.raises(gw.GoalwardError, match="disk is full"):
+        gw.train(preset="quick", out=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_belongs_to_the_user_is_never_removed(tmp_path, monkeypatch):
     mine, link = tmp_path / "mine", tmp_path / "link"
     mine.mkdir()

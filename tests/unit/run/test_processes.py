@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import goalward as gw
+from goalward.errors import PartnerLost
 from goalward.run.meeting import Place, meet
-from goalward.run.processes import from_all, from_first, in_all, parse_place
+from goalward.run.processes import from_all, from_first, in_all, parse_place, require_same
 
 
 @pytest.mark.parametrize(
@@ -348,6 +349,43 @@ def test_alone_a_process_is_the_first_and_the_only_one():
     assert in_all(lambda: "done") == "done"
     with pytest.raises(KeyError):
         in_all(lambda: {}["missing"])
+
+
+@pytest.mark.parametrize("do", [in_all, from_first])
+def test_a_process_that_fails_says_why_although_another_is_lost(monkeypatch, do):
+    def lost(value, choose):
+        raise PartnerLost("one is gone")
+
+    monkeypatch.setattr("goalward.run.processes.count", lambda: 2)
+    monkeypatch.setattr("goalward.run.processes._exchanged", lost)
+    with pytest.raises(KeyError, match="missing"):
+        do(lambda: {}["missing"])
+    with pytest.raises(PartnerLost, match="one is gone"):
+        do(lambda: "done")
+
+
+@pytest.mark.parametrize(
+    ("of_first", "own", "sentence"),
+    [
+        ("a = 1\nb = 2", "a = 1\nb = 3", " The first has 'b = 2', this one 'b = 3'."),
+        ("[run]\na = 1", "[env]\nsize = 11\n[run]\na = 1", " The first has nothing of the kind, this one 'size = 11'."),
+        ("[env]\nsize = 11\n[run]", "[run]", " The first has 'size = 11', this one nothing of the kind."),
+        ("[a]\nx = 1\n[b]\nx = 2", "[a]\nx = 2\n[b]\nx = 1", ""),  # no line of which tells them apart
+    ],
+)
+def test_processes_are_told_what_differs(monkeypatch, of_first, own, sentence):
+    monkeypatch.setattr("goalward.run.processes.count", lambda: 2)
+    monkeypatch.setattr("goalward.run.processes.from_all", lambda differs: np.array([False, differs]))
+    versions = [f"goalward {gw.__version__}", f"jax {jax.__version__}"]
+    monkeypatch.setattr("goalward.run.processes.from_first", lambda make: [*of_first.splitlines(), *versions])
+    with pytest.raises(gw.UserError) as told:
+        require_same(own)
+    assert str(told.value).endswith(f"found another in number 1.{sentence}")
+
+    require_same(of_first)
+    monkeypatch.setattr("goalward.run.processes.__version__", "0.0.1")
+    with pytest.raises(gw.UserError, match=f"The first has 'goalward {gw.__version__}', this one 'goalward 0.0.1'"):
+        require_same(of_first)
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
