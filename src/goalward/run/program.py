@@ -62,6 +62,11 @@ def configurations_of(configs: Sequence[AlgorithmConfig], env: GoalEnv, num_iter
     return Configurations(len(configs), values, lambda one: first.with_traced(one).bind(env, num_iterations))
 
 
+def compiler_options() -> dict[str, str] | None:
+    """Returns what XLA is told of programs that train and evaluate on the default device."""
+    return {"xla_gpu_enable_command_buffer": _GPU_GRAPHS} if is_gpu() else None
+
+
 @contextmanager
 def _without_looking_for_garbage() -> Iterator[None]:
     """Switches Python's search for garbage off while a program is traced.
@@ -102,7 +107,7 @@ class Program:
         self.num_rows = len(self._seeds)
         self._split = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
         whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        options = {"xla_gpu_enable_command_buffer": _GPU_GRAPHS} if is_gpu() else None
+        options = compiler_options()
         self._init_jit = jax.jit(self._init, out_shardings=self._split)
         self.advance = jax.jit(
             self._advance, donate_argnums=0, out_shardings=(self._split, whole), compiler_options=options

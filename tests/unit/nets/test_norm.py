@@ -71,6 +71,11 @@ def test_kernels_on_a_gpu_give_what_they_give_interpreted(dtype):
         np.testing.assert_allclose(one.astype(jnp.float32), other.astype(jnp.float32), rtol=tolerance, atol=tolerance)
 
 
+def test_only_what_is_rounded_to_bfloat16_is_approximated():
+    for name, dtype in (("swish", jnp.float32), ("relu", jnp.bfloat16)):
+        assert kernel_activation(ACTIVATIONS[name], dtype, False) is ACTIVATIONS[name]
+
+
 def test_swish_by_an_approximate_tanh_has_the_slope_of_swish(monkeypatch):
     monkeypatch.setattr("goalward.nets.norm.plt.approx_tanh", jnp.tanh)  # an instruction that a CPU does not have
     swish = kernel_activation(ACTIVATIONS["swish"], jnp.bfloat16, False)

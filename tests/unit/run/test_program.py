@@ -10,13 +10,21 @@ import pytest
 import goalward as gw
 from goalward.algos.cppo import CPPOLearner
 from goalward.evaluate.episodes import EpisodeResults
-from goalward.run.program import Program
+from goalward.run.program import Program, compiler_options
 
 
 def make_program():
     env = gw.make("toy/rooms")
     learner = gw.CPPO(num_envs=4, rollout_length=8, batch_size=16, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
     return Program(env, learner, range(3, 6))
+
+
+@pytest.mark.parametrize(("backend", "graphs"), [("gpu", True), ("cpu", False)])
+def test_a_gpu_runs_loops_and_conditions_by_itself(monkeypatch, backend, graphs):
+    monkeypatch.setattr("jax.default_backend", lambda: backend)
+    kinds = (compiler_options() or {}).get("xla_gpu_enable_command_buffer", "").split(",")
+
+    assert {"WHILE", "CONDITIONAL"} <= set(kinds) if graphs else kinds == [""]
 
 
 def test_every_evaluation_of_every_seed_has_episodes_of_its_own(monkeypatch):
