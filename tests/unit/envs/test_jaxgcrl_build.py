@@ -117,6 +117,13 @@ def test_models_are_made_on_the_default_device_and_used_on_any(monkeypatch):
     assert (mjx.put_model, mjcf.jp) == (watched, jnp)
 
 
+def test_models_can_be_made_while_a_mesh_is_set():
+    with jax.set_mesh(jax.make_mesh((2,), ("half",))):
+        system = load_system.__wrapped__(brax_model("reacher.xml"))
+
+    np.testing.assert_allclose(system.gravity, [0.0, 0.0, -9.81])
+
+
 @pytest.mark.parametrize("name", TASKS[1:])
 def test_the_built_ant_has_17_coordinates_and_8_actuators(name):
     system = gw.make(name).physics.sys

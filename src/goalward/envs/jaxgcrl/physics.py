@@ -7,6 +7,7 @@ import importlib.resources
 import threading
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -134,21 +135,22 @@ def brax_model(name: str) -> str:
 @functools.lru_cache(maxsize=8)
 def load_system(xml: str) -> Any:
     """Returns Brax's system of a MuJoCo model."""
-    with warnings.catch_warnings(), _models_on_host():
+    with warnings.catch_warnings(), _models_on_host(), ThreadPoolExecutor(1) as beside:
         warnings.filterwarnings("ignore", message="Brax System", category=UserWarning)  # advice to use another package
-        system = mjcf.loads(xml)
+        # On a thread of its own, which knows of no mesh that the user may have set: a model lies on one device.
+        system = beside.submit(mjcf.loads, xml).result()
     return jax.device_put(system)  # all of it at once, wherever it will be used
 
 
 @contextmanager
 def _models_on_host() -> Iterator[None]:
-    """Lets Brax make models of NumPy's arrays.
+    """Lets Brax make models of NumPy's arrays, and MJX where JAX computes now.
 
-    Otherwise MJX puts them on the machine's best device and Brax copies them there array by array, for which a small
+    Otherwise MJX makes them on the machine's best device and Brax copies them there array by array, for which a small
     program is compiled, or loaded, for every shape in the model.
     """
     device = min(jnp.zeros(()).devices(), key=lambda device: device.id)  # several where the user has set a mesh
-    with _one_model_at_a_time:  # neither leaves a choice
+    with _one_model_at_a_time:  # neither Brax nor MJX leaves a choice
         put_model, numpy_of_jax = mjx.put_model, mjcf.jp
         mjx.put_model = functools.partial(put_model, device=device)
         mjcf.jp = SimpleNamespace(array=np.asarray)
