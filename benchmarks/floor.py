@@ -16,9 +16,9 @@ all pairs, which is kept in full float32, counts as if it ran at the same peak.
 Bytes, each number once per phase, or once per gradient step where it changes there:
 
 - rollout: the policy's parameters read, the rollout written as training reads it;
-- a gradient step: 9 float32 per parameter (read for the passes; its gradient written, since clipping asks for the norm
-  of all of them first; gradient, parameter and Adam's two moments read and the last three written), and the rows of the
-  minibatch read;
+- a gradient step: 7 float32 per parameter (read for the passes; parameter and Adam's two moments read and written), its
+  gradient written and read, since clipping asks for the norm of all of them first (a weight's has the type that the
+  networks compute in, any other float32), and the rows of the minibatch read;
 - advantages: the encoders' parameters and the rows read, one number per agent written.
 
 Not counted: activations, which could stay on the chip; the environment; relabelling, shuffling, metrics. A single seed
@@ -39,7 +39,8 @@ from goalward.algos.cppo import CPPO
 from goalward.envs.base import Discrete, EnvSpec
 
 FLOAT, FLAG = 4, 1  # bytes
-FLOATS_PER_PARAMETER_AND_STEP = 9  # the docstring above lists them
+FLOATS_PER_PARAMETER_AND_STEP = 7  # without its gradient; the docstring above lists them
+BYTES_OF_PRODUCTS = {"bfloat16": 2, "float32": 4}  # by the precision of the networks
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,15 @@ class Perceptron:
         return list(zip(self.sizes, self.sizes[1:], strict=False))
 
     @property
+    def num_weights(self) -> int:
+        """What products multiply with."""
+        return sum(inputs * outputs for inputs, outputs in self.layers)
+
+    @property
     def num_parameters(self) -> int:
         """Weights and biases, and scales and biases of the layer norms."""
         norms = 2 * sum(self.sizes[1:-1]) if self.use_layer_norm else 0
-        return norms + sum(inputs * outputs + outputs for inputs, outputs in self.layers)
+        return self.num_weights + sum(self.sizes[1:]) + norms
 
     def forward(self, rows: int) -> int:
         """Returns the operations of a forward pass."""
@@ -111,6 +117,7 @@ class Sizes:
     num_actions: int  # A, choices or dimensions
     actions_are_listed: bool
     actions_per_row: int  # M
+    bytes_of_products: int  # of each number that a product gives
     policy: Perceptron
     phi: Perceptron
     psi: Perceptron
@@ -137,6 +144,7 @@ def sizes_of(config: CPPO, spec: EnvSpec) -> Sizes:
         num_actions=num_actions,
         actions_are_listed=listed,
         actions_per_row=num_actions if listed else config.num_value_samples + 1,
+        bytes_of_products=BYTES_OF_PRODUCTS[config.precision],
         policy=perceptron(obs + spec.goal_dim, config.head(spec).num_outputs),
         phi=perceptron(obs + num_actions, config.repr_dim),
         psi=perceptron(spec.goal_dim, config.repr_dim),
@@ -162,8 +170,7 @@ def critic(sizes: Sizes) -> Cost:
     all_pairs = 3 * sizes.agents * product(sizes.batch, sizes.phi.sizes[-1], sizes.batch)
     flops = sizes.phi.forward_and_backward(rows) + sizes.psi.forward_and_backward(rows) + all_pairs
     row = FLOAT * (sizes.obs + sizes.goal) + _action(sizes) + FLAG
-    parameters = sizes.phi.num_parameters + sizes.psi.num_parameters
-    step = Cost(flops, FLOAT * FLOATS_PER_PARAMETER_AND_STEP * parameters + rows * row)
+    step = Cost(flops, _update(sizes, sizes.phi) + _update(sizes, sizes.psi) + rows * row)
     return step.times(sizes.num_batches * sizes.num_epochs)
 
 
@@ -181,9 +188,16 @@ def advantages(sizes: Sizes) -> Cost:
 def policy(sizes: Sizes) -> Cost:
     """Returns the cost of the gradient steps of the policy."""
     rows = sizes.batch * sizes.agents
-    moved = FLOAT * FLOATS_PER_PARAMETER_AND_STEP * sizes.policy.num_parameters
-    step = Cost(sizes.policy.forward_and_backward(rows), moved + rows * (_policy_row(sizes) + FLOAT))  # A is read
+    of_rows = rows * (_policy_row(sizes) + FLOAT)  # A is read
+    step = Cost(sizes.policy.forward_and_backward(rows), _update(sizes, sizes.policy) + of_rows)
     return step.times(sizes.num_batches * sizes.num_epochs)
+
+
+def _update(sizes: Sizes, network: Perceptron) -> int:
+    """Returns the bytes of a network's parameters, gradients and moments that a gradient step moves."""
+    others = network.num_parameters - network.num_weights
+    gradient = sizes.bytes_of_products * network.num_weights + FLOAT * others
+    return FLOAT * FLOATS_PER_PARAMETER_AND_STEP * network.num_parameters + 2 * gradient
 
 
 def _policy_row(sizes: Sizes) -> int:

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from programs import check_tasks, make_folder
+
 import goalward as gw
 from goalward.run.directory import versions, write_json
 
@@ -40,7 +42,7 @@ def trained(task: str, precision: str, options: argparse.Namespace) -> dict[str,
     }
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Reads what to compare, and compares it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", default=TASKS)
@@ -48,7 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5_000_000)
     parser.add_argument("--preset", default="default")
     parser.add_argument("--out", type=Path, default=Path("results/precision.json"))
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         compare(options)
     except gw.UserError as error:
@@ -57,7 +59,8 @@ def main() -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Trains each task in both, and writes what they learned."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    check_tasks(options.tasks, algo="cppo", preset=options.preset, run={"seeds": options.seeds, "steps": options.steps})
+    make_folder(options.out.parent)
     rows = []
     for task in options.tasks:
         found = {precision: trained(task, precision, options) for precision in PRECISIONS}

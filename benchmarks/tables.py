@@ -8,6 +8,7 @@ A page says `<!-- table NAME -->` where a table begins and `<!-- end of table --
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
@@ -226,21 +227,43 @@ def seconds_in_kernels(row: Row) -> float:
 
 
 def starts(rows: list[Row]) -> str:
-    """Returns how long `throughput.py` found a new process to take to the end of its first iteration."""
-    return table(
-        ["task", "preset", "device", "seeds", "compile", "start, empty cache", "start, full cache"],
+    """Returns what `starts.py` found: seconds until the first iteration has ended; those with a full cache by part."""
+    parts = ["imports", "task", "first_state", "trace", "lower", "compile", "iterate"]
+    shown = " / ".join(parts).replace("_", " ").replace("compile", "load")
+
+    def line(row: Row) -> list[str]:
+        empty, full = row["empty_cache"], row["full_cache"]
+        return [
+            f"`{row['task']}`",
+            row["preset"],
+            row["device"],
+            str(row["seeds"]),
+            f"{empty['trace'] + empty['lower'] + empty['compile']:.1f} s",
+            f"{empty['total']:.1f} s",
+            f"{full['total']:.1f} s",
+            " / ".join(f"{full[part]:.1f}" for part in parts),
+            f"{full['evaluation']:.1f} s",
+        ]
+
+    found = ["compile", "start, empty cache", "start, full cache", shown, "first evaluation"]
+    return table(["task", "preset", "device", "seeds", *found], [line(row) for row in in_order(rows)])
+
+
+def peaks(row: Row) -> str:
+    """Returns what `peaks.py` found, beside what `floor.py` reckons with."""
+    from floor import H200
+
+    flops = {"bfloat16": "products in bfloat16", "float32": "products in float32, as TF32"}
+    lines = [
         [
-            [
-                f"`{row['task']}`",
-                row["preset"],
-                row["device"],
-                str(row["seeds"]),
-                *(f"{row[key]:.1f} s" for key in ("compile_seconds", "start_cold_seconds", "start_warm_seconds")),
-            ]
-            for row in in_order(rows)
-            if "start_warm_seconds" in row
-        ],
-    )
+            name,
+            *(f"{machine[dtype] / 1e12:.0f} TFLOP/s" for machine in (row["flops_per_second"], H200.flops_per_second)),
+        ]
+        for dtype, name in flops.items()
+    ]
+    bandwidths = (row["bytes_per_second"], H200.bytes_per_second)
+    lines.append(["memory, read and written", *(f"{bandwidth / 1e12:.2f} TB/s" for bandwidth in bandwidths)])
+    return table(["on one H200", "measured", "the floor's"], lines)
 
 
 def precisions(rows: list[Row]) -> str:
@@ -261,7 +284,7 @@ def precisions(rows: list[Row]) -> str:
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """Returns rows of `throughput.py` in the order in which they are shown."""
+    """Returns rows of `throughput.py` or `starts.py` in the order in which they are shown."""
     return sorted(rows, key=lambda row: (row["task"], row["algo"], row["seeds"], row["precision"]))
 
 
@@ -293,7 +316,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "evaluation": lambda: evaluation(read("evaluation_share")["rows"]),
     "throughput": lambda: throughput(read_all("throughput")),
     "kernels": lambda: kernels(read_all("throughput")),
-    "starts": lambda: starts(read_all("throughput") + read_all("starts")),
+    "starts": lambda: starts(read_all("starts")),
     "precisions": lambda: precisions(read("precision")["rows"]),
     "before": lambda: before(read("before")["rows"]),
 }
@@ -307,6 +330,7 @@ def filled(page: str) -> str:
 
 def main() -> None:
     """Rewrites the pages whose tables have changed."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
         before = path.read_text(encoding="utf-8")
         after = filled(before)

@@ -1,11 +1,10 @@
 """How fast training is, where its time goes, and how far that is from the least time it can take.
 
     python benchmarks/throughput.py smax/3m navix/fourrooms [--seeds 10] [--precision bfloat16] [--algo cppo]
-                                    [--preset default] [--repeats 3] [--brief] [--profile DIR] [--starts]
-                                    [--out FOLDER]
+                                    [--preset default] [--repeats 3] [--brief] [--profile DIR] [--out FOLDER]
 
 At the paper's scale and with its networks unless another preset is named, on one device. One task after the other in
-one process; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION.json:
+one process; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION[-PRESET].json:
 
 - `steps_per_second`: environment steps of all seeds together while training, the median of the repeats; without
   compilation and evaluation. `compile_seconds`: of the training program, nothing being cached.
@@ -16,8 +15,6 @@ one process; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION.json:
 - `peak_bytes`: the most memory in use up to the end of training. Where the device does not say, or an earlier task of
   the same process took more, it is what the compiled program asks for.
 - `floor`, `fraction_of_floor` (CPPO only): see floor.py; an H200's, whatever device this is.
-- `start_cold_seconds`, `start_warm_seconds` (--starts): from the start of a process to the end of its first iteration,
-  with an empty compilation cache and with one that holds everything.
 - `kernels` (--profile): the kernels that take most of two iterations; the trace itself stays in DIR.
 """
 
@@ -25,67 +22,35 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from floor import floor
 from jax.experimental.compilation_cache import compilation_cache
 from kernels import busiest_kernels
+from programs import check, identity, name_of, parser_of, set_up, write
 from tables import throughput
 from timing import call_seconds
 
 import goalward as gw
-from goalward.algos.base import Learner
 from goalward.algos.cppo import CPPO, CPPOLearner
-from goalward.envs.base import GoalEnv
-from goalward.envs.tasks import TASKS
-from goalward.errors import unknown_name
-from goalward.run.config import Plan, make_plan
-from goalward.run.directory import versions, write_json
+from goalward.run.directory import versions
 from goalward.run.memory import bytes_of_program
-from goalward.run.prepare import prepare
-from goalward.run.program import Program
+from goalward.run.program import compiler_options
 
 ITERATIONS_PER_REPEAT = 4
 ITERATIONS_IN_PROFILE = 2
 
 
-class Setup(NamedTuple):
-    """What is measured."""
-
-    plan: Plan
-    env: GoalEnv
-    learner: Learner
-    program: Program
-
-
-def set_up(task: str, options: argparse.Namespace) -> Setup:
-    """Returns a task's training program."""
-    plan = make_plan(
-        task=task,
-        algo=options.algo,
-        preset=options.preset,
-        run={"seeds": options.seeds},
-        settings={"precision": options.precision},
-    )
-    env = gw.make(task, **plan.run.env)
-    plan = plan.for_env(env)
-    learner = plan.algo.bind(env, plan.num_iterations)
-    return Setup(plan, env, learner, Program(env, learner, range(plan.run.seeds)))
-
-
 def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what is written to a task's file, without its starts."""
+    """Returns what is written to a task's file."""
     peak_before = peak_in_use()
     setup = set_up(task, options)
     plan, program = setup.plan, setup.program
@@ -98,12 +63,7 @@ def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
     peak = peak_in_use()
     seconds = statistics.median(timings)
     speed = plan.run.seeds * plan.algo.steps_per_iteration() / seconds
-    result: dict[str, Any] = {
-        "task": task,
-        "algo": options.algo,
-        "seeds": plan.run.seeds,
-        "precision": options.precision,
-        "preset": options.preset,
+    result = identity(task, options) | {
         "steps_per_second": round(speed),
         "steps_per_second_of_repeats": [round(speed * seconds / timing) for timing in timings],
         "compile_seconds": round(compile_seconds, 2),
@@ -159,7 +119,7 @@ def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[st
         return state.params.policy, state.policy_opt, metrics
 
     def seconds_of(phase: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
-        run = jax.jit(jax.vmap(phase))
+        run = jax.jit(jax.vmap(phase), compiler_options=compiler_options())
         return statistics.median(call_seconds(lambda: run(*arguments), repeats))
 
     steps, pairs, adv = jax.jit(jax.vmap(inputs))(states, keys)
@@ -195,57 +155,15 @@ def peak_in_use() -> int:
     return int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0))
 
 
-def seconds_to_start(task: str, options: argparse.Namespace) -> dict[str, float]:
-    """Returns the time from a process's start to its first iteration's end, without a cache and with a full one."""
-    command = [sys.executable, __file__, task, "--first-iteration", "--seeds", str(options.seeds)]
-    command += ["--algo", options.algo, "--preset", options.preset, "--precision", options.precision]
-
-    def start(cache: str) -> float:
-        began = time.time()  # the one clock that two processes share
-        answer = subprocess.run(
-            command, env=os.environ | {"JAX_COMPILATION_CACHE_DIR": cache}, capture_output=True, text=True, check=False
-        )
-        if answer.returncode:
-            raise SystemExit(f"The first iteration of {task} failed:\n{answer.stderr[-3000:]}")
-        return round(float(answer.stdout.splitlines()[-1]) - began, 2)
-
-    with tempfile.TemporaryDirectory() as cache:
-        return {"start_cold_seconds": start(cache), "start_warm_seconds": start(cache)}
-
-
-def first_iteration(task: str, options: argparse.Namespace) -> None:
-    """Trains for one iteration and prints the time of day."""
-    prepare(devices=1)
-    program = set_up(task, options).program
-    jax.block_until_ready(program.advance(program.init(), jnp.int32(1)))
-    print(time.time())
-
-
-def name_of(task: str) -> str:
-    """Returns a task's name as part of a file's."""
-    return task.replace("/", "-")
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Reads what to measure, and measures it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tasks", nargs="+")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--algo", default="cppo")
-    parser.add_argument("--preset", default="default", help="the paper's scale unless given")
+    parser = parser_of(__doc__, out="results/throughput")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--brief", action="store_true", help="neither phases nor an evaluation")
     parser.add_argument("--profile", type=Path, metavar="DIR")
-    parser.add_argument("--starts", action="store_true")
-    parser.add_argument("--first-iteration", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, default=Path("results/throughput"))
     options = parser.parse_args(arguments)
     if options.repeats < 1:
         parser.error(f"expected --repeats to be at least 1; found {options.repeats}")
-    if options.first_iteration:
-        first_iteration(options.tasks[0], options)
-        return
     try:
         measure_all(options)
     except gw.UserError as error:
@@ -254,22 +172,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def measure_all(options: argparse.Namespace) -> None:
     """Measures the tasks, writes a file for each and prints a table."""
-    for task in options.tasks:  # before anything is measured, and without computing anything
-        if task not in TASKS:
-            raise unknown_name("task", task, TASKS)
-        make_plan(task=task, algo=options.algo, preset=options.preset, run={"seeds": options.seeds})
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise gw.UserError(f"Expected --out to be a folder to write to; {error}.") from error
-    # First of all: once this process has taken the device's memory, others find too little.
-    starts = {task: seconds_to_start(task, options) if options.starts else {} for task in options.tasks}
+    check(options)  # before anything is measured
     rows = []
     for task in options.tasks:
-        row = measure(task, options) | starts[task]
+        row = measure(task, options)
         rows.append(row)
-        name = f"{name_of(task)}-{options.algo}-{options.seeds}-{options.precision}.json"
-        write_json(options.out / name, row)
+        write(row, options)
         print(f"{task}: {row['steps_per_second']:,} steps/s", file=sys.stderr, flush=True)
         for kernel in row.get("kernels", {}).get("top", []):
             print(f"  {kernel['share']:>6.1%} {kernel['count']:>8,} x {kernel['name'][:90]}", file=sys.stderr)

@@ -22,10 +22,24 @@ def products(jaxpr):
             left = equation.invars[0].aval.shape
             total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
             continue
-        inner = sum(products(getattr(x, "jaxpr", x)) for x in jax.tree.leaves(params, is_leaf=is_jaxpr) if is_jaxpr(x))
+        inner = sum(map(products, jaxprs_within(equation)))
         assert not inner or name not in ("while", "cond"), "how often this runs depends on the data"
         total += inner * params["length"] if name == "scan" else inner
     return total
+
+
+def results_of_products(jaxpr):
+    """Yields the shapes and types of the results of all matrix products in a jaxpr."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield equation.outvars[0].aval.shape, equation.outvars[0].aval.dtype.name
+        for inner in jaxprs_within(equation):
+            yield from results_of_products(inner)
+
+
+def jaxprs_within(equation):
+    leaves = jax.tree.leaves(equation.params, is_leaf=is_jaxpr)
+    return [getattr(x, "jaxpr", x) for x in leaves if is_jaxpr(x)]
 
 
 def is_jaxpr(x):
@@ -112,7 +126,7 @@ def test_bytes_of_rows_are_those_of_the_arrays(traced, sizes):
     masked = sizes.actions_are_listed  # a box has no actions to forbid
     of_policy = num_bytes(*steps, adv) - (0 if masked else num_bytes(steps.action_mask))
     of_critic = num_bytes(pairs.obs, pairs.action, pairs.future_goal, pairs.active)
-    per_parameter = sizes.num_batches * 9 * 4
+    per_parameter = sizes.num_batches * 9 * 4  # in float32 a gradient has its parameter's type
     of_encoders = 4 * (sizes.phi.num_parameters + sizes.psi.num_parameters)
 
     assert floor.rollout(sizes).bytes == (
@@ -124,6 +138,36 @@ def test_bytes_of_rows_are_those_of_the_arrays(traced, sizes):
     assert floor.critic(sizes).bytes == of_critic + per_parameter * (
         sizes.phi.num_parameters + sizes.psi.num_parameters
     )
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_gradients_of_weights_have_the_counted_type(precision):
+    """Each is the result of a product and has the shape of its weights, which nothing else in the program has."""
+    learner = gw.CPPO(**SCALE | {"hidden_sizes": (37, 41)}, precision=precision).bind(gw.make("toy/rooms"), 1)
+    key = jax.random.key(0)
+    state = shapes(learner.init, key)
+    _, rollout = shapes(learner.collect, state, key)
+    steps = shapes(learner.steps_of, state.params, rollout)
+    adv, _ = shapes(learner.advantages, state.params.critic, steps, key)
+    program = jax.make_jaxpr(learner.update_policy)(state, steps, adv, key).jaxpr
+    types = {dtype for shape, dtype in results_of_products(program) if set(shape) == {37, 41}}
+
+    assert types == {precision}
+    assert jax.numpy.dtype(precision).itemsize == floor.BYTES_OF_PRODUCTS[precision]
+
+
+def test_an_update_in_bfloat16_moves_smaller_gradients_of_weights():
+    """By hand: 8 numbers in, 7 hidden, 4 out; 84 weights, 11 biases, 14 of the norm."""
+    spec = gw.EnvSpec(name="own", obs_dim=5, goal_dim=3, action_space=gw.Discrete(4), max_steps=9)
+    config = {"num_envs": 3, "rollout_length": 2, "batch_size": 2, "hidden_sizes": (7,), "repr_dim": 2}
+    found = [
+        floor.policy(floor.sizes_of(gw.CPPO(**config, precision=precision), spec)).bytes
+        for precision in ("float32", "bfloat16")
+    ]
+
+    row = 4 * (5 + 3 + 4) + 4 + 1 + 4 + 4  # observation, goal and outputs; mask; activity; action; advantage
+    assert found[0] == 6 * row + 3 * (9 * 4 * 109)
+    assert found[1] == 6 * row + 3 * (7 * 4 * 109 + 2 * (2 * 84 + 4 * 25))
 
 
 def test_advantages_share_the_first_layer_between_listed_actions():

@@ -1,7 +1,6 @@
 """benchmarks/throughput.py runs, in small, and writes what the tables read."""
 
 import json
-import time
 
 import jax
 import kernels
@@ -34,7 +33,7 @@ def measured(tmp_path_factory):
     preset.write_text(SMALL)
     options = ["--preset", str(preset), "--seeds", str(NUM_SEEDS), "--repeats", "2", "--out", str(folder)]
     throughput.main(["toy/rooms", *options])
-    return json.loads((folder / "toy-rooms-cppo-2-float32.json").read_text())
+    return json.loads((folder / "toy-rooms-cppo-2-float32-small.json").read_text())
 
 
 def test_speed_counts_the_steps_of_all_seeds(measured):
@@ -138,7 +137,7 @@ def test_a_brief_measurement_has_a_speed_and_no_phases(measured, tmp_path):
     preset = tmp_path / "small.toml"
     preset.write_text(SMALL)
     throughput.main(["toy/rooms", "--preset", str(preset), "--repeats", "1", "--brief", "--out", str(tmp_path)])
-    brief = json.loads((tmp_path / "toy-rooms-cppo-10-float32.json").read_text())
+    brief = json.loads((tmp_path / "toy-rooms-cppo-10-float32-small.json").read_text())
 
     assert set(measured) - set(brief) == {"evaluation_seconds", "evaluation_episodes"}
     assert brief["phases"] == {}
@@ -147,14 +146,10 @@ def test_a_brief_measurement_has_a_speed_and_no_phases(measured, tmp_path):
     assert row.count("|  |") == 1  # neither phases nor an evaluation, side by side
 
 
-def test_starts_and_kernels_are_shown_where_they_were_measured(measured):
-    starts = {"start_cold_seconds": 40.2, "start_warm_seconds": 12.3}
+def test_kernels_are_shown_where_they_were_measured(measured):
     profile = {"seconds": 2.0, "count": 4000, "iterations": 2, "idle_share": 0.125, "kinds": {"products": 0.5}}
-    rows = [measured, measured | starts | {"kernels": profile}]
 
-    assert tables.starts(rows).splitlines()[2:] == [tables.starts(rows[1:]).splitlines()[2]]
-    assert tables.starts(rows).endswith(" | 40.2 s | 12.3 s |")
-    (shown,) = tables.kernels(rows).splitlines()[2:]
+    (shown,) = tables.kernels([measured, measured | {"kernels": profile}]).splitlines()[2:]
     assert shown == "| `toy/rooms` | 2 | 2,000 | 250.0 µs | 50% | 0% | 0% | 0% | 12% |"
 
 
@@ -240,13 +235,3 @@ def test_kernels_are_told_apart_by_their_names(name, kind):
 def test_kernels_ask_for_a_trace(tmp_path):
     with pytest.raises(SystemExit, match="found none"):
         kernels.busiest_kernels(tmp_path)
-
-
-def test_a_start_is_timed_to_the_end_of_the_first_iteration(tmp_path, capsys):
-    """The same process twice would take too long here; what it does is called directly."""
-    preset = tmp_path / "small.toml"
-    preset.write_text(SMALL)
-    began = time.time()
-    throughput.main(["toy/rooms", "--first-iteration", "--preset", str(preset), "--seeds", "2"])
-
-    assert began < float(capsys.readouterr().out) <= time.time()

@@ -1,0 +1,92 @@
+"""What benchmarks of speed share: a task's training program on one device, and where its results are written."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import goalward as gw
+from goalward.algos.base import Learner
+from goalward.envs.base import GoalEnv
+from goalward.envs.tasks import TASKS
+from goalward.errors import unknown_name
+from goalward.run.config import Plan, make_plan
+from goalward.run.directory import write_json
+from goalward.run.program import Program
+
+
+class Setup(NamedTuple):
+    """What is measured."""
+
+    plan: Plan
+    env: GoalEnv
+    learner: Learner
+    program: Program
+
+
+def parser_of(description: str | None, *, out: str) -> argparse.ArgumentParser:
+    """Returns a parser that reads which tasks to measure, with what, and the folder for the results."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="+")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--algo", default="cppo")
+    parser.add_argument("--preset", default="default", help="the paper's scale unless given")
+    parser.add_argument("--out", type=Path, default=Path(out))
+    return parser
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises `UserError` for what cannot be measured, without computing anything, and makes the folder."""
+    check_tasks(options.tasks, algo=options.algo, preset=options.preset, run={"seeds": options.seeds})
+    make_folder(options.out)
+
+
+def check_tasks(tasks: list[str], **wanted: Any) -> None:
+    """Raises `UserError` if there is no such task, or no such plan for it."""
+    for task in tasks:
+        if task not in TASKS:
+            raise unknown_name("task", task, TASKS)
+        make_plan(task=task, **wanted)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder for results; raises `UserError` where there can be none."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise gw.UserError(f"Expected --out to be in a folder to write to; {error}.") from error
+
+
+def set_up(task: str, options: argparse.Namespace) -> Setup:
+    """Returns a task's training program."""
+    plan = make_plan(
+        task=task,
+        algo=options.algo,
+        preset=options.preset,
+        run={"seeds": options.seeds},
+        settings={"precision": options.precision},
+    )
+    env = gw.make(task, **plan.run.env)
+    plan = plan.for_env(env)
+    learner = plan.algo.bind(env, plan.num_iterations)
+    return Setup(plan, env, learner, Program(env, learner, range(plan.run.seeds)))
+
+
+def identity(task: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what tells a result from others."""
+    return {"task": task} | {name: getattr(options, name) for name in ("algo", "seeds", "precision", "preset")}
+
+
+def write(row: dict[str, Any], options: argparse.Namespace) -> None:
+    """Writes a result to its file."""
+    parts = [name_of(row["task"]), row["algo"], str(row["seeds"]), row["precision"]]
+    if row["preset"] != "default":
+        parts.append(Path(row["preset"]).stem)
+    write_json(options.out / f"{'-'.join(parts)}.json", row)
+
+
+def name_of(task: str) -> str:
+    """Returns a task's name as part of a file's."""
+    return task.replace("/", "-")

@@ -1,0 +1,120 @@
+"""How long a new process takes until its first iteration has ended, and what with.
+
+    python benchmarks/starts.py smax/3m navix/fourrooms [--seeds 10] [--precision bfloat16] [--algo cppo]
+                                [--preset default] [--out FOLDER]
+
+At the paper's scale and with its networks unless another preset is named, on one device. Every task is started twice,
+each time in a process of its own: with an empty compilation cache, and with all that the first start left there. For
+each a file FOLDER/TASK-ALGO-SEEDS-PRECISION[-PRESET].json, in which `empty_cache` and `full_cache` are the seconds of
+these parts:
+
+- `imports`: until the process has imported goalward and what it is built on;
+- `task`: JAX is started, the suite imported and the environment made;
+- `first_state`: networks and first episodes of all seeds, by a program of their own;
+- `trace`, `lower`, `compile`: the training program; from a full cache `compile` only loads it;
+- `iterate`: the first iteration;
+- `total`: the sum of these;
+- `evaluation`, not in the sum: the first evaluation, its program and 2,048 episodes of each seed (those of the preset).
+  A run evaluates before it trains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from programs import check, identity, parser_of, set_up, write
+from tables import starts
+
+import goalward as gw
+from goalward.run.directory import versions
+from goalward.run.prepare import prepare
+
+PARTS = ("imports", "task", "first_state", "trace", "lower", "compile", "iterate")
+
+
+def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what is written to a task's file."""
+    with tempfile.TemporaryDirectory() as cache:
+        empty, full = (start(task, options, cache) for _ in range(2))
+    same = {name: full[name] for name in ("versions", "device")}
+    return identity(task, options) | {"empty_cache": empty["seconds"], "full_cache": full["seconds"]} | same
+
+
+def start(task: str, options: argparse.Namespace, cache: str) -> dict[str, Any]:
+    """Returns what a new process reports of its start."""
+    command = [sys.executable, __file__, task]
+    for name in ("seeds", "precision", "algo", "preset"):
+        command += [f"--{name}", str(getattr(options, name))]
+    command += ["--began", repr(time.time())]  # the one clock that two processes share
+    variables = os.environ | {"JAX_COMPILATION_CACHE_DIR": cache}
+    answer = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if answer.returncode == 2:
+        raise gw.UserError(answer.stderr.strip())
+    if answer.returncode:
+        raise SystemExit(f"The first iteration of {task} failed:\n{answer.stderr[-3000:]}")
+    report: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return report
+
+
+def first_iteration(task: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the seconds that this process has taken for each part, trained for one iteration and evaluated."""
+    times = [options.began, time.time()]
+    prepare(devices=1)
+    setup = set_up(task, options)
+    program = setup.program
+    times.append(time.time())
+    states = program.init()
+    times.append(time.time())
+    traced = program.advance.trace(states, jnp.int32(1))
+    times.append(time.time())
+    lowered = traced.lower()
+    times.append(time.time())
+    advance = lowered.compile()
+    times.append(time.time())
+    states, _ = jax.block_until_ready(advance(states, jnp.int32(1)))
+    times.append(time.time())
+    jax.block_until_ready(program.evaluate(states.params, 0, setup.plan.run.eval_episodes))
+    seconds = {part: after - before for part, (before, after) in zip(PARTS, pairwise(times), strict=True)}
+    seconds |= {"total": times[-1] - times[0], "evaluation": time.time() - times[-1]}
+    rounded = {part: round(value, 2) for part, value in seconds.items()}
+    return {"seconds": rounded, "versions": versions(), "device": jax.devices()[0].device_kind}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Reads what to start, and starts it."""
+    parser = parser_of(__doc__, out="results/starts")
+    parser.add_argument("--began", type=float, help=argparse.SUPPRESS)  # of a process that is measured
+    options = parser.parse_args(arguments)
+    try:
+        if options.began is None:
+            measure_all(options)
+        else:
+            print(json.dumps(first_iteration(options.tasks[0], options)))
+    except gw.UserError as error:
+        parser.exit(2, f"{error}\n")
+
+
+def measure_all(options: argparse.Namespace) -> None:
+    """Starts the tasks, writes a file for each and prints a table."""
+    check(options)  # before anything is started
+    rows = []
+    for task in options.tasks:
+        row = measure(task, options)
+        rows.append(row)
+        write(row, options)
+        print(f"{task}: {row['full_cache']['total']:.1f} s with a full cache", file=sys.stderr, flush=True)
+    print(starts(rows))
+
+
+if __name__ == "__main__":
+    main()

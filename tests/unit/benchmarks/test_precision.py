@@ -1,0 +1,32 @@
+"""benchmarks/precision.py trains in both precisions, and looks at what it was told first."""
+
+import json
+
+import precision
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["toy/rooms", "toy/room"], "Did you mean toy/rooms"),
+        (["toy/rooms", "--seeds", "0"], "seeds must be"),
+        (["toy/rooms", "--out", "/dev/null/precision.json"], "in a folder to write to"),
+    ],
+)
+def test_mistakes_are_explained_before_anything_trains(monkeypatch, capsys, arguments, sentence):
+    monkeypatch.setattr(precision, "trained", None)  # not to be called
+    with pytest.raises(SystemExit) as ended:
+        precision.main(arguments)
+
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_both_are_written_with_the_difference_of_their_means(monkeypatch, tmp_path):
+    found = {"float32": [0.5, 0.25], "bfloat16": [0.75, 0.5]}
+    monkeypatch.setattr(precision, "trained", lambda task, name, options: {"sampled": found[name]})
+    precision.main(["toy/rooms", "--seeds", "2", "--steps", "65536", "--out", str(tmp_path / "new" / "found.json")])
+
+    (row,) = json.loads((tmp_path / "new" / "found.json").read_text())["rows"]
+    assert (row["task"], row["seeds"], row["steps"], row["difference"]) == ("toy/rooms", 2, 65536, 0.25)
