@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from goalward.run.processes import joined
 
 CACHE_VARIABLE = "GOALWARD_CACHE"
 _XLA_DEVICES = "--xla_force_host_platform_device_count"
-_THREADS = ("PJRT_NPROC", "NPROC")  # variables that set how many threads the devices of a CPU share
 _chosen: Any = jax.config  # whose settings have no types
 _UNSET = -1  # JAX's own word for a number of devices that nobody has named
 _DEFAULT_MIN_SECONDS = 1.0  # JAX keeps no program that compiles sooner; a start has dozens of those
@@ -44,9 +43,7 @@ def prepared(
     check_variables()
     _keep_compiled_programs()
     _divide_cpu(asked_devices(devices))
-    with ExitStack() as held:
-        with _a_thread_to_spare():
-            held.enter_context(joined(join, say))
+    with joined(join, say):
         yield
 
 
@@ -60,14 +57,8 @@ def check_variables() -> None:
         )
     if _chosen.jax_num_cpu_devices != _UNSET:
         _check_number_of_devices("JAX_NUM_CPU_DEVICES", str(_chosen.jax_num_cpu_devices))
-    for count in _devices_in_flags():
-        _check_number_of_devices(f"{_XLA_DEVICES} in XLA_FLAGS", count)
-
-
-def _devices_in_flags() -> list[str]:
-    """Returns what XLA's flags say of the number of devices, if anything; the last word counts."""
-    found = re.findall(rf"{_XLA_DEVICES}=?(\S*)", os.environ.get("XLA_FLAGS", ""))
-    return [count.strip("'\"") for count in found[-1:]]
+    for count in re.findall(rf"{_XLA_DEVICES}=?(\S*)", os.environ.get("XLA_FLAGS", ""))[-1:]:
+        _check_number_of_devices(f"{_XLA_DEVICES} in XLA_FLAGS", count.strip("'\""))
 
 
 def _check_number_of_devices(name: str, text: str) -> None:
@@ -107,33 +98,13 @@ def cache_directory() -> Path:
 def _divide_cpu(devices: int | None) -> None:
     """Makes one device of each core: seeds on devices of their own are faster than seeds that share all cores."""
     count = min(_num_cores(), MOST_CPU_DEVICES, devices or MOST_CPU_DEVICES)
-    is_chosen = _chosen.jax_num_cpu_devices > 0 or bool(_devices_in_flags())
+    is_chosen = _chosen.jax_num_cpu_devices > 0 or _XLA_DEVICES in os.environ.get("XLA_FLAGS", "")
     if count == 1 or is_chosen:
         return
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:  # something has been computed already, with the devices that there were
         return
-
-
-@contextmanager
-def _a_thread_to_spare() -> Iterator[None]:
-    """Lets JAX start with more threads than the CPU has devices.
-
-    In jaxlib 0.10 LAPACK's solvers of many systems at once wait, on a thread of the pool that all devices share, for
-    other threads of it. Where there are none left all of them wait, for ever.
-    """
-    told = (_chosen.jax_num_cpu_devices, *map(int, _devices_in_flags()))  # what JAX is told comes first
-    num_devices = next((number for number in told if number > 0), 1)
-    is_chosen = any(name in os.environ for name in _THREADS)
-    if jax.__version_info__[:2] != (0, 10) or num_devices < max(2, _num_cores()) or is_chosen:
-        yield
-        return
-    os.environ[_THREADS[0]] = str(num_devices + 1)
-    try:
-        yield
-    finally:  # processes that this one starts may have other devices
-        del os.environ[_THREADS[0]]
 
 
 def _num_cores() -> int:
