@@ -41,6 +41,11 @@ def _asked_by(devices: int | None) -> str:
     return DEVICES_VARIABLE if devices is None and os.environ.get(DEVICES_VARIABLE) else "devices"
 
 
+def num_cores() -> int:
+    """Returns the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def start() -> None:
     """Starts JAX; raises `UserError` where it cannot, as where it is told to use a GPU and has none."""
     try:

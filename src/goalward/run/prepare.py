@@ -16,7 +16,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from goalward.errors import UserError, whole_number
-from goalward.run.devices import MOST_CPU_DEVICES, asked_devices
+from goalward.run.devices import MOST_CPU_DEVICES, asked_devices, num_cores
 from goalward.run.processes import joined
 
 CACHE_VARIABLE = "GOALWARD_CACHE"
@@ -97,7 +97,7 @@ def cache_directory() -> Path:
 
 def _divide_cpu(devices: int | None) -> None:
     """Makes one device of each core: seeds on devices of their own are faster than seeds that share all cores."""
-    count = min(_num_cores(), MOST_CPU_DEVICES, devices or MOST_CPU_DEVICES)
+    count = min(num_cores(), MOST_CPU_DEVICES, devices or MOST_CPU_DEVICES)
     is_chosen = _chosen.jax_num_cpu_devices > 0 or _XLA_DEVICES in os.environ.get("XLA_FLAGS", "")
     if count == 1 or is_chosen:
         return
@@ -105,8 +105,3 @@ def _divide_cpu(devices: int | None) -> None:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:  # something has been computed already, with the devices that there were
         return
-
-
-def _num_cores() -> int:
-    """Returns the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

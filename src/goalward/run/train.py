@@ -26,6 +26,7 @@ from goalward.run.memory import require_memory, require_memory_for_checkpoints, 
 from goalward.run.prepare import prepare, prepared
 from goalward.run.processes import acquaint, from_first, in_all, is_first, require_same
 from goalward.run.progress import Reporter, Silent, Terminal
+from goalward.run.solvers import without_endless_waits
 
 
 def train(
@@ -166,7 +167,7 @@ def _mesh(plan: Plan, learner: Learner, devices: int | None, num_runs: int = 1) 
     """
     run = plan.run
     num_rows = num_runs * run.seeds
-    mesh = make_mesh(num_rows, learner.num_envs, devices)
+    mesh = without_endless_waits(make_mesh(num_rows, learner.num_envs, devices), learner.env, devices)
     episodes, at_end = run.eval_episodes, run.absolute_factor * run.eval_episodes
     if num_runs > 1:  # then it is one device that measures
         require_memory_for_episodes(learner.env, run.seeds, at_end)
