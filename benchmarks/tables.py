@@ -267,7 +267,7 @@ def peaks(row: Row) -> str:
 
 
 def precisions(rows: list[Row]) -> str:
-    """Returns what `precision.py` found."""
+    """Returns what `precision.py` found, each difference with its standard error."""
     return table(
         ["task", "seeds", "steps per seed", "float32", "bfloat16", "difference"],
         [
@@ -276,11 +276,17 @@ def precisions(rows: list[Row]) -> str:
                 str(row["seeds"]),
                 f"{row['steps']:,}",
                 *(f"{statistics.mean(row[precision]['sampled']):.3f}" for precision in ("float32", "bfloat16")),
-                f"{row['difference']:+.3f}",
+                f"{row['difference']:+.3f} ± {standard_error(row):.3f}",
             ]
             for row in rows
         ],
     )
+
+
+def standard_error(row: Row) -> float:
+    """Returns how far the difference of two means over seeds is off by chance."""
+    seeds = [row[precision]["sampled"] for precision in ("float32", "bfloat16")]
+    return math.sqrt(sum(statistics.variance(rates) / len(rates) for rates in seeds))
 
 
 def in_order(rows: list[Row]) -> list[Row]:
@@ -317,6 +323,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "throughput": lambda: throughput(read_all("throughput")),
     "kernels": lambda: kernels(read_all("throughput")),
     "starts": lambda: starts(read_all("starts")),
+    "peaks": lambda: peaks(read("peaks")),
     "precisions": lambda: precisions(read("precision")["rows"]),
     "before": lambda: before(read("before")["rows"]),
 }

@@ -4,6 +4,7 @@ import json
 
 import precision
 import pytest
+import tables
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,15 @@ def test_mistakes_are_explained_before_anything_trains(monkeypatch, capsys, argu
 
     assert ended.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_difference_is_shown_with_its_standard_error():
+    """By hand: variances of 0.02 and 0.08 over two seeds each."""
+    rates = {"float32": {"sampled": [0.4, 0.6]}, "bfloat16": {"sampled": [0.4, 0.8]}}
+    row = {"task": "toy/rooms", "seeds": 2, "steps": 65_536, "difference": 0.1, **rates}
+
+    shown = tables.precisions([row]).splitlines()[-1]
+    assert shown == "| `toy/rooms` | 2 | 65,536 | 0.500 | 0.600 | +0.100 ± 0.224 |"
 
 
 def test_both_are_written_with_the_difference_of_their_means(monkeypatch, tmp_path):
