@@ -8,7 +8,8 @@ Random numbers, since products of zeros take less power and run faster. Written 
   default, which is TF32 on such a GPU;
 - `bytes_per_second`: read and written by passes over 2^31 bytes.
 
-Both are the fastest of the repeats, each of ten products or passes after each other.
+Both are the fastest of the repeats, each of ten products or passes after each other, in a loop whose own copies are in
+the time: the device does a little more than this.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+from programs import make_folder
 from tables import peaks
 from timing import call_seconds
 
+import goalward as gw
 from goalward.run.directory import versions, write_json
 
 TIMES = 10
@@ -54,6 +57,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("results/peaks.json"))
     options = parser.parse_args(arguments)
+    if options.repeats < 1:
+        parser.error(f"expected --repeats to be at least 1; found {options.repeats}")
+    try:
+        make_folder(options.out.parent)
+    except gw.UserError as error:
+        parser.error(str(error))
     found = {
         "flops_per_second": {
             dtype: flops_per_second(dtype, options.size, options.repeats) for dtype in ("bfloat16", "float32")

@@ -33,13 +33,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from programs import check, identity, parser_of, set_up, write
-from tables import starts
+from tables import PARTS_OF_START, starts
 
 import goalward as gw
 from goalward.run.directory import versions
 from goalward.run.prepare import prepare
-
-PARTS = ("imports", "task", "first_state", "trace", "lower", "compile", "iterate")
 
 
 def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -84,7 +82,7 @@ def first_iteration(task: str, options: argparse.Namespace) -> dict[str, Any]:
     states, _ = jax.block_until_ready(advance(states, jnp.int32(1)))
     times.append(time.time())
     jax.block_until_ready(program.evaluate(states.params, 0, setup.plan.run.eval_episodes))
-    seconds = {part: after - before for part, (before, after) in zip(PARTS, pairwise(times), strict=True)}
+    seconds = {part: after - before for part, (before, after) in zip(PARTS_OF_START, pairwise(times), strict=True)}
     seconds |= {"total": times[-1] - times[0], "evaluation": time.time() - times[-1]}
     rounded = {part: round(value, 2) for part, value in seconds.items()}
     return {"seconds": rounded, "versions": versions(), "device": jax.devices()[0].device_kind}

@@ -30,6 +30,7 @@ LOSSES = {
     "penalty": "forward + 0.1 logsumexp^2 (default)",
     "symmetric": "symmetric, no penalty",
 }
+PARTS_OF_START = ("imports", "task", "first_state", "trace", "lower", "compile", "iterate")
 
 Row = dict[str, Any]
 
@@ -228,8 +229,7 @@ def seconds_in_kernels(row: Row) -> float:
 
 def starts(rows: list[Row]) -> str:
     """Returns what `starts.py` found: seconds until the first iteration has ended; those with a full cache by part."""
-    parts = ["imports", "task", "first_state", "trace", "lower", "compile", "iterate"]
-    shown = " / ".join(parts).replace("_", " ").replace("compile", "load")
+    shown = " / ".join(PARTS_OF_START).replace("_", " ").replace("compile", "load")
 
     def line(row: Row) -> list[str]:
         empty, full = row["empty_cache"], row["full_cache"]
@@ -241,7 +241,7 @@ def starts(rows: list[Row]) -> str:
             f"{empty['trace'] + empty['lower'] + empty['compile']:.1f} s",
             f"{empty['total']:.1f} s",
             f"{full['total']:.1f} s",
-            " / ".join(f"{full[part]:.1f}" for part in parts),
+            " / ".join(f"{full[part]:.1f}" for part in PARTS_OF_START),
             f"{full['evaluation']:.1f} s",
         ]
 
@@ -263,7 +263,7 @@ def peaks(row: Row) -> str:
     ]
     bandwidths = (row["bytes_per_second"], H200.bytes_per_second)
     lines.append(["memory, read and written", *(f"{bandwidth / 1e12:.2f} TB/s" for bandwidth in bandwidths)])
-    return table(["on one H200", "measured", "the floor's"], lines)
+    return table([row["device"], "measured", "the floor's"], lines)
 
 
 def precisions(rows: list[Row]) -> str:

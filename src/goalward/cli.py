@@ -82,7 +82,8 @@ def _say_what_python_would(end: BaseException, code: int) -> None:
     """Prints an error or the text of `sys.exit`; everything else has been said."""
     if isinstance(end, SystemExit):
         if not isinstance(end.code, int | None):
-            print(end.code, file=sys.stderr)
+            with contextlib.suppress(OSError, ValueError):  # nobody listens
+                print(end.code, file=sys.stderr)
     elif code == 1:
         sys.excepthook(type(end), end, end.__traceback__)
 

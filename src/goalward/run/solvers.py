@@ -3,6 +3,9 @@
 In jaxlib 0.10 LAPACK's solvers of many systems at once run on a thread of the pool that all devices of a CPU share, and
 wait there for other threads of it. Where every thread is taken by a device that solves, all wait for ever. Neither
 0.9.2 nor 0.11.2 does that. A larger pool would help, and slow all training down by a quarter.
+
+One device is safe as long as it solves one batch after the other; several that do not depend on each other can take all
+threads of the pool as well, with or without goalward.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import os
 
 import jax
+import jaxlib.version
 from jax.sharding import Mesh
 
 from goalward.envs.base import GoalEnv, advance_episode, start_episode
@@ -31,16 +35,15 @@ def without_endless_waits(mesh: Mesh | None, env: GoalEnv, devices: int | None) 
         return None
     count = len(mesh.local_devices)
     raise UserError(
-        f"JAX {jax.__version__} may wait for ever where {count} devices of a CPU solve linear systems at once, as "
-        f"{env.spec.name} does. Use one device per process, set {_VARIABLES[0]}={count + 1} before JAX starts, or "
-        "install another JAX (0.11)."
+        f"jaxlib {jaxlib.version.__version__} may wait for ever where {count} devices of a CPU solve linear systems at "
+        f"once, as {env.spec.name} does. Use one device in each process, or another JAX: 0.9.2, or 0.11.2."
     )
 
 
 def _may_wait(mesh: Mesh) -> bool:
     """Returns whether the devices of this process can take all threads of their pool."""
     local = mesh.local_devices
-    if jax.__version_info__[:2] != (0, 10) or local[0].platform != "cpu":
+    if not jaxlib.version.__version__.startswith("0.10.") or local[0].platform != "cpu":
         return False
     told = [int(os.environ[name]) for name in _VARIABLES if os.environ.get(name, "").isdecimal()]
     num_threads = max(told[0] if told else num_cores(), jax.local_device_count())
@@ -48,6 +51,8 @@ def _may_wait(mesh: Mesh) -> bool:
 
 
 def _calls_lapack(env: GoalEnv) -> bool:
+    """Returns whether LAPACK has a part in an episode; in goalward's networks it has none."""
+
     def one_step(key: jax.Array) -> object:
         episode = start_episode(env, key)
         step = episode.step

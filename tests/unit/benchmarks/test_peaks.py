@@ -36,6 +36,15 @@ def test_a_function_is_called_on_its_own_results(monkeypatch):
     assert results[0].tolist() == [2.0**10] * 3
 
 
+@pytest.mark.parametrize("mistake", [["--repeats", "0"], ["--out", "/dev/null/peaks.json"]])
+def test_mistakes_are_explained(capsys, mistake):
+    with pytest.raises(SystemExit) as ended:
+        peaks.main(mistake)
+
+    assert ended.value.code == 2
+    assert "xpected --" in capsys.readouterr().err
+
+
 def test_results_are_written_and_shown_beside_what_the_floor_reckons_with(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(peaks, "PASSED_BYTES", 4096)
     peaks.main(["--size", "8", "--repeats", "1", "--out", str(tmp_path / "peaks.json")])
@@ -43,7 +52,11 @@ def test_results_are_written_and_shown_beside_what_the_floor_reckons_with(monkey
 
     assert set(found) == {"flops_per_second", "bytes_per_second", "size", "versions", "device"}
     assert capsys.readouterr().out.strip() == tables.peaks(found)
-    rounded = {"flops_per_second": {"bfloat16": 7.5e14, "float32": 3.9e14}, "bytes_per_second": 4.2e12}
+    rounded = {
+        "device": "H200",
+        "flops_per_second": {"bfloat16": 7.5e14, "float32": 3.9e14},
+        "bytes_per_second": 4.2e12,
+    }
     assert tables.peaks(rounded).splitlines()[2:] == [
         f"| products in bfloat16 | 750 TFLOP/s | {floor.H200.flops_per_second['bfloat16'] / 1e12:.0f} TFLOP/s |",
         f"| products in float32, as TF32 | 390 TFLOP/s | {floor.H200.flops_per_second['float32'] / 1e12:.0f} TFLOP/s |",

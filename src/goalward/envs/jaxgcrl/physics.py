@@ -135,10 +135,13 @@ def brax_model(name: str) -> str:
 @functools.lru_cache(maxsize=8)
 def load_system(xml: str) -> Any:
     """Returns Brax's system of a MuJoCo model."""
-    with warnings.catch_warnings(), _models_on_host(), ThreadPoolExecutor(1) as beside:
+    with warnings.catch_warnings(), _models_on_host():
         warnings.filterwarnings("ignore", message="Brax System", category=UserWarning)  # advice to use another package
-        # On a thread of its own, which knows of no mesh that the user may have set: a model lies on one device.
-        system = beside.submit(mjcf.loads, xml).result()
+        if jax.sharding.get_abstract_mesh().empty:
+            system = mjcf.loads(xml)
+        else:  # on a thread that knows nothing of the user's mesh: MJX makes a model on one device
+            with ThreadPoolExecutor(1) as beside:
+                system = beside.submit(mjcf.loads, xml).result()
     return jax.device_put(system)  # all of it at once, wherever it will be used
 
 
@@ -153,7 +156,7 @@ def _models_on_host() -> Iterator[None]:
     with _one_model_at_a_time:  # neither Brax nor MJX leaves a choice
         put_model, numpy_of_jax = mjx.put_model, mjcf.jp
         mjx.put_model = functools.partial(put_model, device=device)
-        mjcf.jp = SimpleNamespace(array=np.asarray)
+        mjcf.jp = SimpleNamespace(**vars(jnp) | {"array": np.asarray})
         try:
             yield
         finally:
