@@ -1,8 +1,10 @@
 """Whether layers in bfloat16 learn what layers in float32 do.
 
-    python benchmarks/precision.py [TASK ...] [--seeds 8] [--steps 5000000]
+    python benchmarks/precision.py [TASK ...] [--seeds 24] [--steps 5000000] [--out FOLDER]
 
-Trains CPPO at the paper's scale in both and writes the win rates of the last policies to results/precision.json.
+Trains CPPO at the paper's scale in both and writes the win rates of the last policies, for each task a file
+FOLDER/TASK-SEEDS.json. On navix/fourrooms the means of eight seeds differ by 0.03 by chance alone (a standard error),
+those of 24 by less than 0.02.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from programs import check_tasks, make_folder
+from programs import check_tasks, make_folder, name_of
 
 import goalward as gw
 from goalward.run.directory import versions, write_json
@@ -46,10 +48,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Reads what to compare, and compares it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", default=TASKS)
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=24)
     parser.add_argument("--steps", type=int, default=5_000_000)
     parser.add_argument("--preset", default="default")
-    parser.add_argument("--out", type=Path, default=Path("results/precision.json"))
+    parser.add_argument("--out", type=Path, default=Path("results/precision"))
     options = parser.parse_args(arguments)
     try:
         compare(options)
@@ -60,17 +62,14 @@ def main(arguments: list[str] | None = None) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Trains each task in both, and writes what they learned."""
     check_tasks(options.tasks, algo="cppo", preset=options.preset, run={"seeds": options.seeds, "steps": options.steps})
-    make_folder(options.out.parent)
-    rows = []
+    make_folder(options.out)
     for task in options.tasks:
         found = {precision: trained(task, precision, options) for precision in PRECISIONS}
         means = {precision: statistics.mean(found[precision]["sampled"]) for precision in PRECISIONS}
-        rows.append(
-            {"task": task, "seeds": options.seeds, "steps": options.steps, **found}
-            | {"difference": means["bfloat16"] - means["float32"]}
-        )
+        row = {"task": task, "seeds": options.seeds, "steps": options.steps, **found}
+        row |= {"difference": means["bfloat16"] - means["float32"], "versions": versions()}
+        write_json(options.out / f"{name_of(task)}-{options.seeds}.json", row)
         print(f"{task}: {means['float32']:.3f} in float32, {means['bfloat16']:.3f} in bfloat16", flush=True)
-        write_json(options.out, {"rows": rows, "versions": versions()})
 
 
 if __name__ == "__main__":

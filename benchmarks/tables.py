@@ -267,9 +267,9 @@ def peaks(row: Row) -> str:
 
 
 def precisions(rows: list[Row]) -> str:
-    """Returns what `precision.py` found, each difference with its standard error."""
+    """Returns what `precision.py` found, each difference with its standard error, and those of eight seeds each."""
     return table(
-        ["task", "seeds", "steps per seed", "float32", "bfloat16", "difference"],
+        ["task", "seeds", "steps per seed", "float32", "bfloat16", "difference", "by eight seeds"],
         [
             [
                 f"`{row['task']}`",
@@ -277,10 +277,18 @@ def precisions(rows: list[Row]) -> str:
                 f"{row['steps']:,}",
                 *(f"{statistics.mean(row[precision]['sampled']):.3f}" for precision in ("float32", "bfloat16")),
                 f"{row['difference']:+.3f} ± {standard_error(row):.3f}",
+                ", ".join(f"{difference:+.3f}" for difference in differences(row, group=8)),
             ]
-            for row in rows
+            for row in sorted(rows, key=lambda row: (row["task"], row["seeds"]))
         ],
     )
+
+
+def differences(row: Row, *, group: int) -> list[float]:
+    """Returns how far the means of so many seeds differ, the next ones each time."""
+    full, half = row["float32"]["sampled"], row["bfloat16"]["sampled"]
+    firsts = range(0, len(full) - group + 1, group)
+    return [statistics.mean(half[i : i + group]) - statistics.mean(full[i : i + group]) for i in firsts]
 
 
 def standard_error(row: Row) -> float:
@@ -324,7 +332,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels": lambda: kernels(read_all("throughput")),
     "starts": lambda: starts(read_all("starts")),
     "peaks": lambda: peaks(read("peaks")),
-    "precisions": lambda: precisions(read("precision")["rows"]),
+    "precisions": lambda: precisions(read_all("precision")),
     "before": lambda: before(read("before")["rows"]),
 }
 
