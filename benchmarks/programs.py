@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +16,10 @@ from goalward.envs.tasks import TASKS
 from goalward.errors import unknown_name
 from goalward.run.config import Plan, make_plan
 from goalward.run.directory import write_json
+from goalward.run.memory import require_memory
 from goalward.run.program import Program
+
+Row = dict[str, Any]
 
 
 class Setup(NamedTuple):
@@ -37,10 +43,23 @@ def parser_of(description: str | None, *, out: str) -> argparse.ArgumentParser:
     return parser
 
 
-def check(options: argparse.Namespace) -> None:
-    """Raises `UserError` for what cannot be measured, without computing anything, and makes the folder."""
+def measure_each(
+    options: argparse.Namespace, measure: Callable[[str, argparse.Namespace], Row], said: Callable[[Row], str]
+) -> list[Row]:
+    """Returns what was measured of each task, written to a file of its own and said when it is there.
+
+    Raises `UserError` before the first for what can be known then.
+    """
     check_tasks(options.tasks, algo=options.algo, preset=options.preset, run={"seeds": options.seeds})
     make_folder(options.out)
+    rows = []
+    for task in options.tasks:
+        row = measure(task, options)
+        rows.append(row)
+        write(row, options)
+        print(f"{task}: {said(row)}", file=sys.stderr, flush=True)
+        gc.collect()  # the programs and arrays of this task
+    return rows
 
 
 def check_tasks(tasks: list[str], **wanted: Any) -> None:
@@ -60,7 +79,7 @@ def make_folder(path: Path) -> None:
 
 
 def set_up(task: str, options: argparse.Namespace) -> Setup:
-    """Returns a task's training program."""
+    """Returns a task's training program; raises `UserError` if the device cannot hold what it keeps."""
     plan = make_plan(
         task=task,
         algo=options.algo,
@@ -71,15 +90,16 @@ def set_up(task: str, options: argparse.Namespace) -> Setup:
     env = gw.make(task, **plan.run.env)
     plan = plan.for_env(env)
     learner = plan.algo.bind(env, plan.num_iterations)
+    require_memory(learner, num_seeds=plan.run.seeds, num_episodes=plan.run.eval_episodes)
     return Setup(plan, env, learner, Program(env, learner, range(plan.run.seeds)))
 
 
-def identity(task: str, options: argparse.Namespace) -> dict[str, Any]:
+def identity(task: str, options: argparse.Namespace) -> Row:
     """Returns what tells a result from others."""
     return {"task": task} | {name: getattr(options, name) for name in ("algo", "seeds", "precision", "preset")}
 
 
-def write(row: dict[str, Any], options: argparse.Namespace) -> None:
+def write(row: Row, options: argparse.Namespace) -> None:
     """Writes a result to its file."""
     parts = [name_of(row["task"]), row["algo"], str(row["seeds"]), row["precision"]]
     if row["preset"] != "default":

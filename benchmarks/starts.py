@@ -32,7 +32,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from programs import check, identity, parser_of, set_up, write
+from programs import Row, identity, measure_each, parser_of, set_up
 from tables import PARTS_OF_START, starts
 
 import goalward as gw
@@ -40,7 +40,7 @@ from goalward.run.directory import versions
 from goalward.run.prepare import prepare
 
 
-def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
+def measure(task: str, options: argparse.Namespace) -> Row:
     """Returns what is written to a task's file."""
     with tempfile.TemporaryDirectory() as cache:
         empty, full = (start(task, options, cache) for _ in range(2))
@@ -88,6 +88,11 @@ def first_iteration(task: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": rounded, "versions": versions(), "device": jax.devices()[0].device_kind}
 
 
+def said(row: Row) -> str:
+    """Returns the figure that matters most."""
+    return f"{row['full_cache']['total']:.1f} s with a full cache"
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Reads what to start, and starts it."""
     parser = parser_of(__doc__, out="results/starts")
@@ -95,23 +100,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         if options.began is None:
-            measure_all(options)
+            print(starts(measure_each(options, measure, said)))
         else:
             print(json.dumps(first_iteration(options.tasks[0], options)))
     except gw.UserError as error:
         parser.exit(2, f"{error}\n")
-
-
-def measure_all(options: argparse.Namespace) -> None:
-    """Starts the tasks, writes a file for each and prints a table."""
-    check(options)  # before anything is started
-    rows = []
-    for task in options.tasks:
-        row = measure(task, options)
-        rows.append(row)
-        write(row, options)
-        print(f"{task}: {row['full_cache']['total']:.1f} s with a full cache", file=sys.stderr, flush=True)
-    print(starts(rows))
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ one process; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION[-PRESET].json:
 from __future__ import annotations
 
 import argparse
-import gc
+import functools
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from floor import floor
 from jax.experimental.compilation_cache import compilation_cache
 from kernels import busiest_kernels
-from programs import check, identity, name_of, parser_of, set_up, write
+from programs import Row, identity, measure_each, name_of, parser_of, set_up
 from tables import throughput
 from timing import call_seconds
 
@@ -49,7 +49,7 @@ ITERATIONS_PER_REPEAT = 4
 ITERATIONS_IN_PROFILE = 2
 
 
-def measure(task: str, options: argparse.Namespace) -> dict[str, Any]:
+def measure(task: str, options: argparse.Namespace) -> Row:
     """Returns what is written to a task's file."""
     peak_before = peak_in_use()
     setup = set_up(task, options)
@@ -118,10 +118,6 @@ def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[st
         state, metrics = learner.update_policy(state, steps, adv, key)
         return state.params.policy, state.policy_opt, metrics
 
-    def seconds_of(phase: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
-        run = jax.jit(jax.vmap(phase), compiler_options=compiler_options())
-        return statistics.median(call_seconds(lambda: run(*arguments), repeats))
-
     steps, pairs, adv = jax.jit(jax.vmap(inputs))(states, keys)
     epochs = learner.config.num_epochs
     programs: dict[str, tuple[int, Callable[..., Any], tuple[Any, ...]]] = {
@@ -134,7 +130,16 @@ def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[st
         ),
         "policy": (epochs, policy, (states, steps, adv, keys)),
     }
-    return {name: count * seconds_of(phase, arguments) for name, (count, phase, arguments) in programs.items()}
+    lowered = [
+        jax.jit(jax.vmap(phase), compiler_options=compiler_options()).lower(*arguments)
+        for _, phase, arguments in programs.values()
+    ]
+    with ThreadPoolExecutor() as beside:  # compiling takes most of the time that measuring phases does
+        compiled = list(beside.map(lambda program: program.compile(), lowered))
+    return {
+        name: count * statistics.median(call_seconds(functools.partial(run, *arguments), repeats))
+        for (name, (count, _, arguments)), run in zip(programs.items(), compiled, strict=True)
+    }
 
 
 @contextmanager
@@ -155,6 +160,13 @@ def peak_in_use() -> int:
     return int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0))
 
 
+def said(row: Row) -> str:
+    """Returns the speed, and what the profile found if there was one."""
+    kernels = row.get("kernels", {}).get("top", [])
+    lines = [f"  {kernel['share']:>6.1%} {kernel['count']:>8,} x {kernel['name'][:90]}" for kernel in kernels]
+    return "\n".join([f"{row['steps_per_second']:,} steps/s", *lines])
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Reads what to measure, and measures it."""
     parser = parser_of(__doc__, out="results/throughput")
@@ -165,24 +177,9 @@ def main(arguments: list[str] | None = None) -> None:
     if options.repeats < 1:
         parser.error(f"expected --repeats to be at least 1; found {options.repeats}")
     try:
-        measure_all(options)
+        print(throughput(measure_each(options, measure, said)))
     except gw.UserError as error:
         parser.error(str(error))
-
-
-def measure_all(options: argparse.Namespace) -> None:
-    """Measures the tasks, writes a file for each and prints a table."""
-    check(options)  # before anything is measured
-    rows = []
-    for task in options.tasks:
-        row = measure(task, options)
-        rows.append(row)
-        write(row, options)
-        print(f"{task}: {row['steps_per_second']:,} steps/s", file=sys.stderr, flush=True)
-        for kernel in row.get("kernels", {}).get("top", []):
-            print(f"  {kernel['share']:>6.1%} {kernel['count']:>8,} x {kernel['name'][:90]}", file=sys.stderr)
-        gc.collect()  # the programs and arrays of this task
-    print(throughput(rows))
 
 
 if __name__ == "__main__":

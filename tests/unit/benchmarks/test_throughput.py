@@ -60,6 +60,15 @@ def test_mistakes_are_explained_before_anything_is_measured(options, sentence, c
     assert not (tmp_path / "results").exists()
 
 
+def test_more_than_the_device_holds_is_explained_before_it_is_made(capsys, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        throughput.main(["toy/rooms", "--seeds", "1000000", "--out", str(tmp_path)])
+
+    assert ended.value.code == 2
+    assert "Training would keep" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_time_of_an_iteration_is_that_of_a_call_by_its_iterations(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("throughput.time.perf_counter", lambda: clock[0])
