@@ -11,6 +11,7 @@ threads of the pool as well, with or without goalward.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import jax
 import jaxlib.version
@@ -24,19 +25,25 @@ from goalward.run.devices import asked_devices, num_cores
 _VARIABLES = ("PJRT_NPROC", "NPROC")  # which set the size of the pool
 
 
-def without_endless_waits(mesh: Mesh | None, env: GoalEnv, devices: int | None) -> Mesh | None:
+def without_endless_waits(
+    mesh: Mesh | None, env: GoalEnv, devices: int | None, say: Callable[[str], None]
+) -> Mesh | None:
     """Returns the mesh to train on, None for one device where several might wait for ever; `devices` as for `train`.
 
-    Raises where one device is not what was asked for.
+    Says so, and raises where one device is not what was asked for.
     """
     if mesh is None or not _may_wait(mesh) or not _calls_lapack(env):
         return mesh
-    if asked_devices(devices) is None and jax.process_count() == 1:
+    reason = (
+        f"jaxlib {jaxlib.version.__version__} may wait for ever where {len(mesh.local_devices)} devices of a CPU solve "
+        f"linear systems at once, as {env.spec.name} does."
+    )
+    num_processes = jax.process_count()
+    if asked_devices(devices) is None and num_processes == 1:
+        say(f"One device: {reason}")
         return None
-    count = len(mesh.local_devices)
     raise UserError(
-        f"jaxlib {jaxlib.version.__version__} may wait for ever where {count} devices of a CPU solve linear systems at "
-        f"once, as {env.spec.name} does. Use one device in each process, or another JAX: 0.9.2, or 0.11.2."
+        f"{reason} Use one device in each process (--devices {num_processes}), or another JAX: 0.9.2, or 0.11.2."
     )
 
 

@@ -89,7 +89,7 @@ def train(
         require_same("train")
         env, plan, learner = in_all(build)
         require_same(f"{plan.to_toml()}\nout {out}\ndevices {asked_devices(devices)}")
-        mesh = _common_mesh(plan, learner, devices)
+        mesh = _common_mesh(plan, learner, devices, _reporter(show_progress))
         directory = _new_directory(out, plan, env)
         return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
@@ -130,11 +130,17 @@ def train_together(
     ]
     _require_likeness(plans)
     learners = [plan.algo.bind(env, plan.num_iterations) for plan in plans]
-    mesh = _mesh(plans[0], learners[0], devices, num_runs=len(plans))
-    directories = [
-        directory if directory.config.is_file() else RunDirectory.create(directory.path, plan, plan.task_name(env))
-        for directory, plan in zip(found, plans, strict=True)
-    ]
+    mesh = _mesh(plans[0], learners[0], devices, _reporter(show_progress), num_runs=len(plans))
+    directories = []
+    try:
+        for directory, plan in zip(found, plans, strict=True):
+            is_there = directory.config.is_file()
+            directories.append(
+                directory if is_there else RunDirectory.create(directory.path, plan, plan.task_name(env))
+            )
+    except Exception:
+        _discard(directories)
+        raise
     return _run(list(zip(directories, plans, learners, strict=True)), mesh=mesh, show_progress=show_progress)
 
 
@@ -153,21 +159,22 @@ def _require_likeness(plans: Sequence[Plan]) -> None:
         )
 
 
-def _common_mesh(plan: Plan, learner: Learner, devices: int | None) -> Mesh | None:
+def _common_mesh(plan: Plan, learner: Learner, devices: int | None, reporter: Reporter) -> Mesh | None:
     """Returns the devices of all processes to train on, which can exchange arrays from now on."""
-    mesh = in_all(lambda: _mesh(plan, learner, devices))
+    mesh = in_all(lambda: _mesh(plan, learner, devices, reporter))
     acquaint(mesh)
     return mesh
 
 
-def _mesh(plan: Plan, learner: Learner, devices: int | None, num_runs: int = 1) -> Mesh | None:
+def _mesh(plan: Plan, learner: Learner, devices: int | None, reporter: Reporter, num_runs: int = 1) -> Mesh | None:
     """Returns the devices to train on; raises if they cannot hold what the plans ask for.
 
     Runs are trained and evaluated all at once, and measured one by one at the end.
     """
     run = plan.run
     num_rows = num_runs * run.seeds
-    mesh = without_endless_waits(make_mesh(num_rows, learner.num_envs, devices), learner.env, devices)
+    mesh = make_mesh(num_rows, learner.num_envs, devices)
+    mesh = without_endless_waits(mesh, learner.env, devices, reporter.say)
     episodes, at_end = run.eval_episodes, run.absolute_factor * run.eval_episodes
     if num_runs > 1:  # then it is one device that measures
         require_memory_for_episodes(learner.env, run.seeds, at_end)
@@ -217,9 +224,14 @@ def _run(wanted: Sequence[tuple[RunDirectory, Plan, Learner]], *, mesh: Mesh | N
             members = [Member(*parts) for parts in wanted]
             return Training(members, _reporter(show_progress and is_first()), mesh=mesh).run()
         except Exception:
-            for directory, _, _ in wanted:
-                directory.discard_unless_begun()
+            _discard([directory for directory, _, _ in wanted])
             raise
+
+
+def _discard(directories: Sequence[RunDirectory]) -> None:
+    """Takes back what was written of new runs that have come to nothing."""
+    for directory in directories:
+        directory.discard_unless_begun()
 
 
 def resume(
@@ -250,7 +262,7 @@ def resume(
         directory = RunDirectory(Path(path))
         learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
         require_same(f"resume {path}\ndevices {asked_devices(devices)}")
-        mesh = _common_mesh(plan, learner, devices)
+        mesh = _common_mesh(plan, learner, devices, _reporter(show_progress))
         return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
 
 

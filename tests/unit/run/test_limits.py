@@ -194,6 +194,16 @@ def test_a_checkpoint_that_could_not_be_written_is_none(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_runs_that_cannot_all_begin_leave_nothing_behind(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "notes.txt").touch()
+    plan = make_plan(task="toy/rooms", preset="quick", settings={"steps": 512})
+    with pytest.raises(gw.UserError, match="theirs' is in use"):
+        train_together([(plan, tmp_path / "ours"), (plan, tmp_path / "theirs")])
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["theirs", "notes.txt"]
+
+
 def test_what_belongs_to_the_user_is_never_removed(tmp_path, monkeypatch):
     mine, link = tmp_path / "mine", tmp_path / "link"
     mine.mkdir()

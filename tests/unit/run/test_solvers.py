@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import pytest
 
 import goalward as gw
@@ -55,31 +56,38 @@ def mesh_of(count):
 
 
 @pytest.mark.parametrize("env", [Solving(), Stepping()])
-def test_they_train_on_one_device(env):
-    assert without_endless_waits(mesh_of(8), env, None) is None
+def test_they_train_on_one_device_and_say_why(env):
+    said = []
+    assert without_endless_waits(mesh_of(8), env, None, said.append) is None
+    assert said == [
+        "One device: jaxlib 0.10.2 may wait for ever where 8 devices of a CPU solve linear systems at once, as "
+        f"{env.spec.name} does."
+    ]
 
 
 @pytest.mark.parametrize("by", ["argument", "variable"])
 def test_more_devices_are_refused_where_they_were_asked_for(monkeypatch, by):
     if by == "variable":
         monkeypatch.setenv("GOALWARD_DEVICES", "8")
-    with pytest.raises(gw.UserError, match=r"8 devices of a CPU .* as solving does\. Use one device"):
-        without_endless_waits(mesh_of(8), Solving(), 8 if by == "argument" else None)
+    with pytest.raises(
+        gw.UserError, match=r"8 devices of a CPU .* as solving does\. Use one device in each process \(--devices 1\)"
+    ):
+        without_endless_waits(mesh_of(8), Solving(), 8 if by == "argument" else None, print)
 
 
 def test_where_nobody_waits_devices_stay(monkeypatch):
     whole = mesh_of(8)
 
-    assert without_endless_waits(None, Solving(), None) is None
-    assert without_endless_waits(whole, gw.make("toy/rooms"), None) is whole
+    assert without_endless_waits(None, Solving(), None, pytest.fail) is None
+    assert without_endless_waits(whole, gw.make("toy/rooms"), None, pytest.fail) is whole
     half = mesh_of(4)  # of eight, which have as many threads
-    assert without_endless_waits(half, Solving(), None) is half
+    assert without_endless_waits(half, Solving(), None, pytest.fail) is half
     with monkeypatch.context() as patch:
         patch.setenv("NPROC", "8")
         patch.setenv("PJRT_NPROC", "9")
-        assert without_endless_waits(whole, Solving(), None) is whole
+        assert without_endless_waits(whole, Solving(), None, pytest.fail) is whole
     monkeypatch.setattr("jaxlib.version.__version__", "0.11.2")
-    assert without_endless_waits(whole, Solving(), 8) is whole
+    assert without_endless_waits(whole, Solving(), 8, pytest.fail) is whole
 
 
 def test_a_run_of_several_seeds_comes_to_its_end(tmp_path):
@@ -98,4 +106,5 @@ def test_a_run_of_several_seeds_comes_to_its_end(tmp_path):
         check=True,
     )
 
+    assert "One device: jaxlib" in answer.stdout or not jaxlib.version.__version__.startswith("0.10.")
     assert "Done in" in answer.stdout
