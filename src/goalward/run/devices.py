@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from goalward.backend import is_gpu
+from goalward.backend import default_device, has_default_device, is_gpu
 from goalward.errors import UserError, counted, listed, plain_number, whole_number
 from goalward.shards import ENVS, SEEDS
 
@@ -84,7 +84,8 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
     Args:
         num_seeds: all seeds of the run.
         num_envs: environments of each.
-        devices: how many devices; None takes as many as the seeds can be divided among.
+        devices: how many devices; None takes as many as the seeds can be divided among, or the one that the user has
+            made JAX's default.
 
     """
     visible = [jax.local_devices(p) for p in range(jax.process_count())]
@@ -93,6 +94,8 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
     possible = range(together, most + 1, together)
     fitting = [n for n in possible if num_envs % _by_envs(n, num_seeds) == 0]
     count = asked_devices(devices)
+    if count is None and together == 1 and has_default_device():
+        return None
     if count is None:
         # Environments only where several processes leave no other way.
         by_seeds_alone = [n for n in fitting if num_seeds % n == 0]
@@ -103,7 +106,8 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
     by_envs = _by_envs(count, num_seeds)
     if count not in fitting:
         name = "The number of processes" if asked_devices(devices) is None else _asked_by(devices)
-        others = f"{listed(fitting, 'or')} devices, or other" if fitting else "another number of processes,"
+        words = "1 device" if fitting == [1] else f"{listed(fitting, 'or')} devices"
+        others = f"{words}, or other" if fitting else "another number of processes,"
         raise UserError(
             f"{name} must divide the work: {count} devices would train {counted(num_seeds, 'seed')} in "
             f"{counted(count // by_envs, 'group')} of {by_envs}, which cannot share the {num_envs} environments "
@@ -152,7 +156,7 @@ def seeds_in_memory(mesh: Mesh | None, num_seeds: int) -> int:
 
 def seeds_on_host(mesh: Mesh | None, num_seeds: int) -> int:
     """Returns of how many seeds the host holds states when a checkpoint is made, copies counted as well."""
-    if jax.local_devices()[0].platform != "cpu":
+    if default_device().platform != "cpu":
         return num_seeds
     # What one device of a CPU holds is the host's as it is.
     return num_seeds if mesh is None else num_seeds + seeds_in_memory(mesh, num_seeds)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from goalward.algos.base import Learner
+from goalward.backend import default_device
 from goalward.data.rollout import start_episodes
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief, listed
@@ -94,7 +95,7 @@ def _require(needed: int, what: str, fewer: str, *, of_host: bool = False) -> No
 
 def device_memory() -> int:
     """Returns the bytes of the accelerator, or of the machine or container where there is none."""
-    stats = jax.local_devices()[0].memory_stats() or {}
+    stats = default_device().memory_stats() or {}
     return int(stats["bytes_limit"]) if "bytes_limit" in stats else host_memory()
 
 

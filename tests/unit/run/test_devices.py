@@ -7,6 +7,7 @@ import jax
 import pytest
 
 import goalward as gw
+from goalward.backend import default_device
 from goalward.errors import PartnerLost
 from goalward.run.devices import layout, make_mesh, num_sharing, seeds_in_memory, seeds_on_host, start
 from goalward.run.processes import acquaint, losses_explained
@@ -43,6 +44,18 @@ def test_seeds_that_cannot_be_divided_stay_on_one_device(num_seeds):
 
 def test_one_device_needs_no_mesh():
     assert make_mesh(8, 8, 1) is None
+
+
+def test_a_device_that_the_user_has_chosen_is_enough_unless_more_are_asked_for():
+    chosen = jax.devices()[3]
+    with jax.default_device(chosen):
+        assert make_mesh(8, 8) is None
+        assert make_mesh(8, 8, 2) is not None
+        assert default_device() is chosen
+    with jax.default_device("cpu"):
+        assert make_mesh(8, 8) is None
+        assert default_device() is jax.devices("cpu")[0]
+    assert default_device() is jax.devices()[0]
 
 
 def test_the_environment_speaks_where_no_argument_does(monkeypatch):
@@ -152,7 +165,7 @@ def test_a_checkpoint_copies_what_is_not_the_hosts_already(monkeypatch):
 
     # One device of a CPU holds what it holds in the host's memory; of several the parts are put together in a copy.
     assert (seeds_on_host(None, 3), seeds_on_host(both, 2)) == (3, 8 + 2)
-    monkeypatch.setattr("jax.local_devices", lambda: [SimpleNamespace(platform="gpu")])
+    monkeypatch.setattr("jax.local_devices", lambda **_: [SimpleNamespace(platform="gpu")])
     assert (seeds_on_host(None, 3), seeds_on_host(both, 2)) == (3, 2)
 
 
