@@ -19,7 +19,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from programs import make_folder
+from programs import make_room
 from tables import peaks
 from timing import call_seconds
 
@@ -63,10 +63,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("results/peaks.json"))
     options = parser.parse_args(arguments)
-    if options.repeats < 1:
-        parser.error(f"expected --repeats to be at least 1; found {options.repeats}")
+    for name in ("size", "repeats"):
+        if getattr(options, name) < 1:
+            parser.error(f"expected --{name} to be at least 1; found {getattr(options, name)}")
     try:
-        make_folder(options.out.parent)
+        make_room(options.out)
     except gw.UserError as error:
         parser.error(str(error))
     found = {

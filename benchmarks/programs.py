@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import gc
+import multiprocessing
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from goalward.errors import unknown_name
 from goalward.run.config import Plan, make_plan
 from goalward.run.directory import write_json
 from goalward.run.memory import require_memory
+from goalward.run.prepare import prepare
 from goalward.run.program import Program
 
 Row = dict[str, Any]
@@ -58,8 +60,13 @@ def measure_each(
         rows.append(row)
         write(row, options)
         print(f"{task}: {said(row)}", file=sys.stderr, flush=True)
-        gc.collect()  # the programs and arrays of this task
     return rows
+
+
+def in_new_process(measure: Callable[[str, argparse.Namespace], Row], task: str, options: argparse.Namespace) -> Row:
+    """Returns what a process of its own measures: one that has compiled and kept nothing before."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
+        return alone.submit(measure, task, options).result()
 
 
 def check_tasks(tasks: list[str], **wanted: Any) -> None:
@@ -75,11 +82,19 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise gw.UserError(f"Expected --out to be in a folder to write to; {error}.") from error
+        raise gw.UserError(f"Expected a folder that can be made and written; {error}.") from error
+
+
+def make_room(path: Path) -> None:
+    """Makes the folder of a file of results; raises `UserError` where there can be no such file."""
+    make_folder(path.parent)
+    if path.is_dir():
+        raise gw.UserError(f"Expected --out to be a file; {path} is a folder.")
 
 
 def set_up(task: str, options: argparse.Namespace) -> Setup:
-    """Returns a task's training program; raises `UserError` if the device cannot hold what it keeps."""
+    """Returns a task's training program on one device; raises `UserError` if that cannot hold what it keeps."""
+    prepare(devices=1)
     plan = make_plan(
         task=task,
         algo=options.algo,

@@ -11,7 +11,8 @@ these parts:
 - `imports`: until the process has imported goalward and what it is built on;
 - `task`: JAX is started, the suite imported and the environment made;
 - `first_state`: networks and first episodes of all seeds, by a program of their own;
-- `trace`, `lower`, `compile`: the training program; from a full cache `compile` only loads it;
+- `trace`, `lower`, `compile`: the training program, while the device may still compute the first state; from a full
+  cache `compile` only loads it;
 - `iterate`: the first iteration;
 - `total`: the sum of these;
 - `evaluation`, not in the sum: the first evaluation, its program and 2,048 episodes of each seed (those of the preset).
@@ -37,7 +38,6 @@ from tables import PARTS_OF_START, starts
 
 import goalward as gw
 from goalward.run.directory import versions
-from goalward.run.prepare import prepare
 
 
 def measure(task: str, options: argparse.Namespace) -> Row:
@@ -67,7 +67,6 @@ def start(task: str, options: argparse.Namespace, cache: str) -> dict[str, Any]:
 def first_iteration(task: str, options: argparse.Namespace) -> dict[str, Any]:
     """Returns the seconds that this process has taken for each part, trained for one iteration and evaluated."""
     times = [options.began, time.time()]
-    prepare(devices=1)
     setup = set_up(task, options)
     program = setup.program
     times.append(time.time())

@@ -3,8 +3,8 @@
     python benchmarks/throughput.py smax/3m navix/fourrooms [--seeds 10] [--precision bfloat16] [--algo cppo]
                                     [--preset default] [--repeats 3] [--brief] [--profile DIR] [--out FOLDER]
 
-At the paper's scale and with its networks unless another preset is named, on one device. One task after the other in
-one process; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION[-PRESET].json:
+At the paper's scale and with its networks unless another preset is named, on one device. One task after the other, each
+in a process of its own; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION[-PRESET].json:
 
 - `steps_per_second`: environment steps of all seeds together while training, the median of the repeats; without
   compilation and evaluation. `compile_seconds`: of the training program, nothing being cached.
@@ -12,8 +12,8 @@ one process; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION[-PRESET].json:
   `rest` is what an iteration takes beyond their sum (relabelling, metrics), and negative where compiling all of it
   together gains more than that.
 - `evaluation_seconds`: one evaluation with the episodes of the run's settings, of a policy that has hardly learned.
-- `peak_bytes`: the most memory in use up to the end of training. Where the device does not say, or an earlier task of
-  the same process took more, it is what the compiled program asks for.
+- `peak_bytes`: the most memory in use up to the end of training; what the compiled program asks for where the device
+  does not say.
 - `floor`, `fraction_of_floor` (CPPO only): see floor.py; an H200's, whatever device this is.
 - `kernels` (--profile): the kernels that take most of two iterations; the trace itself stays in DIR.
 """
@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from floor import floor
 from jax.experimental.compilation_cache import compilation_cache
 from kernels import busiest_kernels
-from programs import Row, identity, measure_each, name_of, parser_of, set_up
+from programs import Row, identity, in_new_process, make_folder, measure_each, name_of, parser_of, set_up
 from tables import throughput
 from timing import call_seconds
 
@@ -43,7 +43,7 @@ import goalward as gw
 from goalward.algos.cppo import CPPO, CPPOLearner
 from goalward.run.directory import versions
 from goalward.run.memory import bytes_of_program
-from goalward.run.program import compiler_options
+from goalward.run.program import Program, compiler_options
 
 ITERATIONS_PER_REPEAT = 4
 ITERATIONS_IN_PROFILE = 2
@@ -51,7 +51,6 @@ ITERATIONS_IN_PROFILE = 2
 
 def measure(task: str, options: argparse.Namespace) -> Row:
     """Returns what is written to a task's file."""
-    peak_before = peak_in_use()
     setup = set_up(task, options)
     plan, program = setup.plan, setup.program
     states = program.init()
@@ -60,7 +59,7 @@ def measure(task: str, options: argparse.Namespace) -> Row:
         advance = program.advance.lower(states, jnp.int32(1)).compile()
         compile_seconds = time.perf_counter() - began
     states, timings = seconds_of_iterations(advance, states, options.repeats)
-    peak = peak_in_use()
+    peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
     seconds = statistics.median(timings)
     speed = plan.run.seeds * plan.algo.steps_per_iteration() / seconds
     result = identity(task, options) | {
@@ -68,7 +67,7 @@ def measure(task: str, options: argparse.Namespace) -> Row:
         "steps_per_second_of_repeats": [round(speed * seconds / timing) for timing in timings],
         "compile_seconds": round(compile_seconds, 2),
         "iteration_seconds": seconds,
-        "peak_bytes": peak if peak > peak_before else bytes_of_program(advance),
+        "peak_bytes": bytes_of_program(advance) if peak is None else peak,
     }
     if options.profile:
         folder = options.profile / name_of(task)
@@ -83,7 +82,7 @@ def measure(task: str, options: argparse.Namespace) -> Row:
         (evaluation,) = call_seconds(lambda: program.evaluate(states.params, 0, plan.run.eval_episodes), repeats=1)
         result |= {"evaluation_seconds": evaluation, "evaluation_episodes": plan.run.eval_episodes}
     if isinstance(setup.learner, CPPOLearner) and not options.brief:
-        phases = seconds_by_phase(setup.learner, states, options.repeats)
+        phases = seconds_by_phase(program, setup.learner, states, options.repeats)
         result["phases"] = phases | {"rest": seconds - sum(phases.values())}
     return result | {"versions": versions(), "device": jax.devices()[0].device_kind}
 
@@ -99,7 +98,7 @@ def seconds_of_iterations(advance: Any, states: Any, repeats: int) -> tuple[Any,
     return states, timings
 
 
-def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[str, float]:
+def seconds_by_phase(program: Program, learner: CPPOLearner, states: Any, repeats: int) -> dict[str, float]:
     """Returns the seconds that each phase takes of an iteration of all seeds, states [S, ...]."""
     keys = jax.vmap(lambda key: jax.random.fold_in(key, 0))(states.key)
 
@@ -118,9 +117,9 @@ def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[st
         state, metrics = learner.update_policy(state, steps, adv, key)
         return state.params.policy, state.policy_opt, metrics
 
-    steps, pairs, adv = jax.jit(jax.vmap(inputs))(states, keys)
+    steps, pairs, adv = jax.jit(program.side_by_side(inputs))(states, keys)
     epochs = learner.config.num_epochs
-    programs: dict[str, tuple[int, Callable[..., Any], tuple[Any, ...]]] = {
+    phases: dict[str, tuple[int, Callable[..., Any], tuple[Any, ...]]] = {
         "rollout": (1, learner.collect, (states, keys)),
         "critic": (epochs, critic, (states, pairs, keys)),
         "advantages": (
@@ -131,14 +130,14 @@ def seconds_by_phase(learner: CPPOLearner, states: Any, repeats: int) -> dict[st
         "policy": (epochs, policy, (states, steps, adv, keys)),
     }
     lowered = [
-        jax.jit(jax.vmap(phase), compiler_options=compiler_options()).lower(*arguments)
-        for _, phase, arguments in programs.values()
+        jax.jit(program.side_by_side(phase), compiler_options=compiler_options()).lower(*arguments)
+        for _, phase, arguments in phases.values()
     ]
     with ThreadPoolExecutor() as beside:  # compiling takes most of the time that measuring phases does
-        compiled = list(beside.map(lambda program: program.compile(), lowered))
+        compiled = list(beside.map(lambda phase: phase.compile(), lowered))
     return {
         name: count * statistics.median(call_seconds(functools.partial(run, *arguments), repeats))
-        for (name, (count, _, arguments)), run in zip(programs.items(), compiled, strict=True)
+        for (name, (count, _, arguments)), run in zip(phases.items(), compiled, strict=True)
     }
 
 
@@ -153,11 +152,6 @@ def nothing_cached() -> Iterator[None]:
     finally:
         jax.config.update("jax_enable_compilation_cache", before)
         compilation_cache.reset_cache()
-
-
-def peak_in_use() -> int:
-    """Returns the most bytes that this process has had on the device, 0 if it does not say."""
-    return int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0))
 
 
 def said(row: Row) -> str:
@@ -177,7 +171,9 @@ def main(arguments: list[str] | None = None) -> None:
     if options.repeats < 1:
         parser.error(f"expected --repeats to be at least 1; found {options.repeats}")
     try:
-        print(throughput(measure_each(options, measure, said)))
+        if options.profile:
+            make_folder(options.profile)
+        print(throughput(measure_each(options, functools.partial(in_new_process, measure), said)))
     except gw.UserError as error:
         parser.error(str(error))
 

@@ -203,11 +203,11 @@ class Program:
             return function(self._bind(values), *args)
 
         if self._mesh is None:
-            return functools.partial(self._side_by_side(one_row, self.num_rows), self._values)
+            return functools.partial(self.side_by_side(one_row), self._values)
         # Environments are split by the compiler, unless there is nothing to split and all is said.
         by_hand = {SEEDS} if self._mesh.shape[ENVS] > 1 else {SEEDS, ENVS}
         split: Callable[..., Any] = jax.shard_map(
-            self._side_by_side(one_row, self.num_rows // self._mesh.shape[SEEDS]),
+            self.side_by_side(one_row, self.num_rows // self._mesh.shape[SEEDS]),
             mesh=self._mesh,
             in_specs=PartitionSpec(SEEDS),
             out_specs=PartitionSpec(SEEDS),
@@ -216,12 +216,13 @@ class Program:
         )
         return functools.partial(split, self._values)
 
-    def _side_by_side(self, function: Callable[..., Any], num_rows: int) -> Callable[..., Any]:
-        """Returns `function` over an axis of rows; a single one goes without it, since batched products are slower.
+    def side_by_side(self, function: Callable[..., Any], num_rows: int | None = None) -> Callable[..., Any]:
+        """Returns `function` over an axis of rows, of all of them unless their number is given.
 
-        Not beside a replay: taking the axis off and putting it back would copy all that is remembered.
+        A single one goes without it, since batched products are slower. Not beside a replay: taking the axis off and
+        putting it back would copy all that is remembered.
         """
-        if num_rows > 1 or self._learner.replay_bytes:
+        if (num_rows or self.num_rows) > 1 or self._learner.replay_bytes:
             return jax.vmap(function)
 
         def alone(*args: Any) -> Any:

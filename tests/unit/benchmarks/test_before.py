@@ -41,6 +41,7 @@ def test_a_commit_is_unpacked_as_it_was(earlier, tmp_path):
     ("arguments", "sentence"),
     [
         (["no-such-commit"], "git rev-parse --verify no-such-commit^{commit} failed"),
+        (["HEAD", "--out", "/dev/null/before.json"], "Expected a folder that can be made and written"),
         (["HEAD", "--repeats", "0"], "expected --repeats to be at least 1; found 0"),
         ([], "name the commit to compare with"),
     ],
@@ -68,6 +69,16 @@ def test_a_package_from_elsewhere_is_noticed(tmp_path):
     """A path without the package leaves the one that is installed, or none."""
     with pytest.raises(SystemExit, match=r"Expected goalward to be imported|No module named 'goalward'"):
         before.speed_in_new_process("toy/rooms", "quick", 2048, tmp_path)
+
+
+def test_every_second_repeat_is_the_other_way_round(monkeypatch):
+    """By hand: speeds of 1, 2, 3, ... in the order in which they are measured."""
+    order = []
+    monkeypatch.setattr(before, "speed_in_new_process", lambda *run: float(order.append(run[-1]) or len(order)))
+    row = before.compare("toy/rooms", "quick", 64, {"before": Path("old"), "now": Path("new")}, repeats=3)
+
+    assert [path.name for path in order] == ["old", "new", "new", "old", "old", "new"]
+    assert (row["before"], row["now"]) == ([1.0, 4.0, 5.0], [2.0, 3.0, 6.0])
 
 
 @pytest.mark.slow

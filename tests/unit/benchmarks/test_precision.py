@@ -12,7 +12,7 @@ import tables
     [
         (["toy/rooms", "toy/room"], "Did you mean toy/rooms"),
         (["toy/rooms", "--seeds", "0"], "seeds must be"),
-        (["toy/rooms", "--out", "/dev/null/results"], "in a folder to write to"),
+        (["toy/rooms", "--out", "/dev/null/results"], "Expected a folder that can be made and written"),
     ],
 )
 def test_mistakes_are_explained_before_anything_trains(monkeypatch, capsys, arguments, sentence):

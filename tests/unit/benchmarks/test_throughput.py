@@ -10,6 +10,7 @@ import throughput
 from jax.experimental.compilation_cache import compilation_cache
 
 import goalward as gw
+from goalward.run.program import Program
 
 SMALL = """
 [cppo]
@@ -49,6 +50,7 @@ def test_speed_counts_the_steps_of_all_seeds(measured):
         (["toy/rooms", "--seeds", "0"], "seeds must be"),
         (["toy/rooms", "--repeats", "0"], "--repeats to be at least 1; found 0"),
         (["toy/rooms", "--out", "/dev/null/results"], "Not a directory"),
+        (["toy/rooms", "--profile", "/dev/null/profile"], "Not a directory"),
     ],
 )
 def test_mistakes_are_explained_before_anything_is_measured(options, sentence, capsys, tmp_path):
@@ -87,8 +89,8 @@ def test_phases_count_as_often_as_they_come(monkeypatch, order, times):
     settings = {"num_envs": 8, "rollout_length": 8, "batch_size": 16, "hidden_sizes": (8,), "num_epochs": 2}
     learner = gw.CPPO(**settings, advantage_order=order).bind(env, 1)
     monkeypatch.setattr("throughput.call_seconds", lambda call, repeats: [1.0] * repeats)
-    states = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), NUM_SEEDS))
-    phases = throughput.seconds_by_phase(learner, states, repeats=1)
+    program = Program(env, learner, range(NUM_SEEDS))
+    phases = throughput.seconds_by_phase(program, learner, program.init(), repeats=1)
 
     assert phases == {"rollout": 1.0, "critic": 2.0, "advantages": times, "policy": 2.0}
 
@@ -225,6 +227,12 @@ def test_kernels_are_summed_by_name_and_gaps_between_them_found(trace):
     assert [k["share"] for k in found["top"]] == pytest.approx([0.6, 0.2])
     assert found["kinds"] == pytest.approx({"products": 0.6, "all else": 0.3})
     assert found["count"] == 4
+
+
+def test_a_kernel_within_another_does_not_end_the_time_in_which_something_runs():
+    spans = [(0, 50), (10, 20), (30, 60), (80, 90)]
+
+    assert kernels.covered([kernels.Kernel("kernel", start, end) for start, end in spans]) == 60 + 10
 
 
 @pytest.mark.parametrize(
