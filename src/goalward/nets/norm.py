@@ -172,7 +172,7 @@ def kernel_activation(activate: Activate, dtype: Any, interpret: bool) -> Activa
 
     The kernels wait for arithmetic as much as for memory. Where results are rounded to bfloat16, swish is computed from
     the device's instruction for tanh instead of an exponential and a division. Its relative error of 2^-11 makes that
-    of swish smaller than the rounding for all x > -2, and below 0.0025 in absolute terms for x > -10.
+    of swish smaller than the rounding for all x > -2, and at most 2^-12 |x| in absolute terms below that.
     """
     if activate is not jax.nn.swish or dtype != jnp.bfloat16:
         return activate

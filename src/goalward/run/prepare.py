@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.experimental.compilation_cache import compilation_cache
 
 from goalward.errors import UserError, whole_number
 from goalward.run.devices import MOST_CPU_DEVICES, asked_devices, num_cores
@@ -85,7 +84,6 @@ def _keep_compiled_programs() -> None:
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return
     jax.config.update("jax_compilation_cache_dir", str(path))
-    compilation_cache.reset_cache()  # JAX looks for a directory once, when it first compiles
 
 
 def cache_directory() -> Path:
