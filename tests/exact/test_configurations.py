@@ -72,6 +72,10 @@ def test_a_seed_of_a_configuration_learns_as_if_it_were_trained_alone(algo):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), state_beside.params, state.params)
     for name, values in metrics.items():
         np.testing.assert_allclose(together[2][name][:, -1:], values, atol=1e-4, rtol=1e-4, err_msg=name)
+    # In the middle as well: seed 3 of the second configuration is the third row.
+    _, state, _ = after_two_iterations(Program(env, learners[1], range(3, 4)))
+    beside = jax.tree.map(lambda x: x[2:3], together[1].params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), beside, state.params)
     # Seed 4 of the first configuration, which began in the same state, has learned something else.
     assert not np.allclose(together[2]["critic/loss"][1, 1], together[2]["critic/loss"][1, -1], atol=1e-3)
 

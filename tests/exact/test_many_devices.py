@@ -19,6 +19,7 @@ SETTINGS = EXACT | {"num_envs": 8, "steps": 4 * 64}
 CASES = {
     "seeds": ("cppo", {}, 8, (8, 1)),
     "seeds and environments": ("cppo", {"norm_obs": True}, 2, (2, 4)),
+    "a reward": ("ppo", {}, 2, (2, 2)),
     "a replay": ("cdqn", {"replay_size": 24}, 2, (2, 2)),
 }
 

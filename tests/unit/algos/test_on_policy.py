@@ -55,6 +55,14 @@ def test_what_is_computed_in_pieces_is_what_is_computed_at_once():
     np.testing.assert_array_equal(in_pieces[1], rows.sum(-1))
 
 
+def test_every_piece_draws_numbers_of_its_own():
+    learner = gw.PPO(num_envs=4, rollout_length=3, batch_size=4, hidden_sizes=(16,)).bind(gw.make("toy/rooms"), 10)
+    rows = np.zeros((12, 1), np.float32)
+    drawn = learner.in_chunks(lambda x, key: jax.random.uniform(key, x.shape), rows, jax.random.key(0))
+
+    assert len(np.unique(drawn)) == 12
+
+
 @pytest.mark.parametrize(("backend", "sizes"), [("cpu", [4]), ("gpu", [12, 6])])
 def test_pieces_are_minibatches_or_on_a_gpu_as_many_inputs_as_it_takes_at_once(monkeypatch, backend, sizes):
     monkeypatch.setattr("jax.default_backend", lambda: backend)
