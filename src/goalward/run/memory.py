@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief, listed
 
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
+_first_states: weakref.WeakKeyDictionary[Learner, Any] = weakref.WeakKeyDictionary()
 _WRITING = 2.0  # times the size of a checkpoint, to copy and compress it; measured with Orbax, 0.8 to 2.4 GB
 
 
@@ -29,7 +31,8 @@ def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> No
     replay = num_seeds * learner.replay_bytes
     _require(replay, "The replay", "remembered steps (replay_size), seeds or environments (num_envs)")
     _require(num_seeds * _bytes_kept(learner), "Training", _for_training(learner))
-    require_memory_for_episodes(learner.env, num_seeds, num_episodes)
+    episodes = _first_state(learner).worlds.episodes  # [E, ...]
+    _require_for_episodes(num_seeds * num_episodes * _num_bytes(episodes) // learner.num_envs)
 
 
 def require_memory_for_checkpoints(learner: Learner, *, num_on_host: int, num_written: int) -> None:
@@ -67,11 +70,12 @@ def require_memory_for_film(recorded: Any, num_episodes: int) -> None:
 def require_memory_for_episodes(env: GoalEnv, num_seeds: int, num_episodes: int) -> None:
     """Raises if the episodes of an evaluation alone are more than the device holds."""
     one = _num_bytes(jax.eval_shape(lambda: start_episodes(env, jax.random.key(0), 1)))
-    _require(
-        num_seeds * num_episodes * one,
-        "An evaluation",
-        "episodes (--episodes; in training eval_episodes, and absolute_factor times as many at the end) or seeds",
-    )
+    _require_for_episodes(num_seeds * num_episodes * one)
+
+
+def _require_for_episodes(needed: int) -> None:
+    fewer = "episodes (--episodes; in training eval_episodes, and absolute_factor times as many at the end) or seeds"
+    _require(needed, "An evaluation", fewer)
 
 
 def _for_training(learner: Learner, *more: str) -> str:
@@ -82,8 +86,15 @@ def _for_training(learner: Learner, *more: str) -> str:
 
 def _bytes_kept(learner: Learner) -> int:
     """Returns what a seed keeps from one iteration to the next: its state, and the best parameters so far."""
-    state = jax.eval_shape(learner.init, jax.random.key(0))
+    state = _first_state(learner)
     return _num_bytes((state, state.params))
+
+
+def _first_state(learner: Learner) -> Any:
+    """Returns the shapes of a seed's first state, traced once: a simulator's reset may take a second."""
+    if learner not in _first_states:
+        _first_states[learner] = jax.eval_shape(learner.init, jax.random.key(0))
+    return _first_states[learner]
 
 
 def _require(needed: int, what: str, fewer: str, *, of_host: bool = False) -> None:
