@@ -24,7 +24,7 @@ import argparse
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,27 +117,25 @@ def seconds_by_phase(program: Program, learner: CPPOLearner, states: Any, repeat
         state, metrics = learner.update_policy(state, steps, adv, key)
         return state.params.policy, state.policy_opt, metrics
 
-    steps, pairs, adv = jax.jit(program.side_by_side(inputs))(states, keys)
-    epochs = learner.config.num_epochs
-    phases: dict[str, tuple[int, Callable[..., Any], tuple[Any, ...]]] = {
-        "rollout": (1, learner.collect, (states, keys)),
-        "critic": (epochs, critic, (states, pairs, keys)),
-        "advantages": (
-            1 if learner.config.advantage_order == "before_critic" else epochs,
-            learner.advantages,
-            (states.params.critic, steps, keys),
-        ),
-        "policy": (epochs, policy, (states, steps, adv, keys)),
-    }
-    lowered = [
-        jax.jit(program.side_by_side(phase), compiler_options=compiler_options()).lower(*arguments)
-        for _, phase, arguments in phases.values()
-    ]
+    def arguments(steps: Any, pairs: Any, adv: Any) -> list[tuple[Any, ...]]:
+        return [(states, keys), (states, pairs, keys), (states.params.critic, steps, keys), (states, steps, adv, keys)]
+
+    lowered = [jax.jit(program.side_by_side(inputs)).lower(states, keys)]
+    functions = (learner.collect, critic, learner.advantages, policy)
+    for phase, shapes in zip(functions, arguments(*lowered[0].out_info), strict=True):
+        lowered.append(jax.jit(program.side_by_side(phase), compiler_options=compiler_options()).lower(*shapes))
     with ThreadPoolExecutor() as beside:  # compiling takes most of the time that measuring phases does
-        compiled = list(beside.map(lambda phase: phase.compile(), lowered))
+        made, *phases = beside.map(lambda program: program.compile(), lowered)
+    epochs = learner.config.num_epochs
+    counts = {
+        "rollout": 1,
+        "critic": epochs,
+        "advantages": 1 if learner.config.advantage_order == "before_critic" else epochs,
+        "policy": epochs,
+    }
     return {
-        name: count * statistics.median(call_seconds(functools.partial(run, *arguments), repeats))
-        for (name, (count, _, arguments)), run in zip(phases.items(), compiled, strict=True)
+        name: count * statistics.median(call_seconds(functools.partial(phase, *values), repeats))
+        for (name, count), phase, values in zip(counts.items(), phases, arguments(*made(states, keys)), strict=True)
     }
 
 
