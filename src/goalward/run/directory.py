@@ -131,6 +131,7 @@ class RunDirectory:
             handle = self._lock.open("w")
         with handle:
             if not any(_try_lock(handle) for _ in range(_LOCK_ATTEMPTS)):
+                self._made = None  # whoever made it, it is not this process's to take back
                 raise UserError(f"Another process is writing '{self.path}'; wait for it or choose another --out.")
             yield
 

@@ -58,7 +58,8 @@ def train(
         reward: a name or an object, for methods that use one.
         out: the run's directory; None makes a new one under `runs/`.
         settings: further settings, as `--set` takes them.
-        devices: how many devices share the seeds and the environments; None takes as many as the seeds divide among.
+        devices: how many devices share the seeds and the environments; None takes as many as the seeds divide among,
+            or the one that was made JAX's default.
         join: trains together with other processes that call this alike: `HOST:PORT,K,N`, this one being number K of N
             and the first listening there, or `auto`; see docs/performance.md.
         show_progress: whether to write to the terminal.
@@ -219,8 +220,8 @@ def _reporter(show_progress: bool) -> Reporter:
 def _run(wanted: Sequence[tuple[RunDirectory, Plan, Learner]], *, mesh: Mesh | None, show_progress: bool) -> list[Run]:
     """Returns the runs at their end; no other process can write their directories meanwhile."""
     with ExitStack() as held:
-        from_first(lambda: [held.enter_context(directory.locked()) for directory, _, _ in wanted])
         try:
+            from_first(lambda: [held.enter_context(directory.locked()) for directory, _, _ in wanted])
             members = [Member(*parts) for parts in wanted]
             return Training(members, _reporter(show_progress and is_first()), mesh=mesh).run()
         except Exception:

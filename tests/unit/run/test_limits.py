@@ -1,17 +1,19 @@
 """Sizes beyond what arrays, counters and memories can hold."""
 
 import weakref
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 import goalward as gw
+from goalward.data.rollout import start_episodes
 from goalward.run import memory
 from goalward.run.config import make_plan
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
-from goalward.run.memory import memory_explained, require_memory_for_checkpoints, require_memory_of
+from goalward.run.memory import memory_explained, require_memory, require_memory_for_checkpoints, require_memory_of
 from goalward.run.program import Program
 from goalward.run.state import first_state
 from goalward.run.train import train_together
@@ -65,6 +67,30 @@ def test_what_writing_a_checkpoint_takes_of_the_machine_counts(monkeypatch):
     monkeypatch.setattr(memory, "host_memory", lambda: 4 * kept - 1)
     with pytest.raises(gw.UserError, match=r"Training and its checkpoints would keep .* and the machine has"):
         require_memory_for_checkpoints(learner, num_on_host=2, num_written=1)
+
+
+def test_the_episodes_of_an_evaluation_are_reckoned_from_those_of_training(monkeypatch):
+    """As many bytes as the episodes themselves have, from one trace of the first state."""
+    env = gw.make("toy/rooms")
+    learner = gw.CPPO(num_envs=4, rollout_length=4, batch_size=4, hidden_sizes=(8,)).bind(env, 1)
+    needed = sum(x.nbytes for x in jax.tree.leaves(start_episodes(env, jax.random.key(0), 3 * 10_000)))
+    traced = []
+    monkeypatch.setattr(learner, "init", lambda key, init=learner.init: traced.append(key) or init(key))
+
+    monkeypatch.setattr(memory, "device_memory", lambda: needed)
+    require_memory(learner, num_seeds=3, num_episodes=10_000)
+    monkeypatch.setattr(memory, "device_memory", lambda: needed - 1)
+    with pytest.raises(gw.UserError, match="An evaluation would keep"):
+        require_memory(learner, num_seeds=3, num_episodes=10_000)
+    require_memory_for_checkpoints(learner, num_on_host=1, num_written=1)
+    assert len(traced) == 1
+
+
+def test_the_memory_is_that_of_the_device_that_computes(monkeypatch):
+    device = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 123})
+    monkeypatch.setattr(memory, "default_device", lambda: device)
+
+    assert memory.device_memory() == 123
 
 
 @pytest.mark.parametrize("is_enough", [True, False])
@@ -204,6 +230,15 @@ def test_runs_that_cannot_all_begin_leave_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["theirs", "notes.txt"]
 
 
+def test_so_do_runs_of_which_another_process_writes_one(tmp_path):
+    plan = make_plan(task="toy/rooms", preset="quick", settings={"steps": 512})
+    held = RunDirectory.create(tmp_path / "held", plan.for_env(gw.make("toy/rooms")), "toy/rooms")
+    with held.locked(), pytest.raises(gw.UserError, match="Another process"):
+        train_together([(plan, tmp_path / "new"), (plan, tmp_path / "held")])
+
+    assert [path.name for path in tmp_path.iterdir()] == ["held"]
+
+
 def test_what_belongs_to_the_user_is_never_removed(tmp_path, monkeypatch):
     mine, link = tmp_path / "mine", tmp_path / "link"
     mine.mkdir()
@@ -221,12 +256,17 @@ def test_what_belongs_to_the_user_is_never_removed(tmp_path, monkeypatch):
 
 
 def test_a_run_that_another_process_holds_is_left_alone(tmp_path, monkeypatch):
-    def other_process_was_quicker(directory):
-        raise gw.UserError("Another process is writing it.")
+    with ExitStack() as held:
 
-    monkeypatch.setattr(RunDirectory, "locked", other_process_was_quicker)
-    with pytest.raises(gw.UserError, match="Another process"):
-        gw.train(preset="quick", out=tmp_path / "run")
+        def create_and_lose(*args, create=RunDirectory.create):
+            made = create(*args)
+            held.enter_context(RunDirectory(made.path).locked())
+            return made
+
+        monkeypatch.setattr(RunDirectory, "create", create_and_lose)
+        with pytest.raises(gw.UserError, match="Another process"):
+            gw.train(preset="quick", out=tmp_path / "run")
+
     assert (tmp_path / "run" / "config.toml").is_file()
 
 
