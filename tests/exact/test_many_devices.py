@@ -96,6 +96,15 @@ def test_devices_exchange_rollouts_alone(runs):
     assert not [place for _, place in exchanged if "transpose(jvp" in place]
 
 
+def test_a_run_stays_on_the_device_that_was_made_the_default(tmp_path):
+    chosen = jax.devices()[3]
+    with jax.default_device(chosen):
+        run = gw.train("toy/rooms", preset="quick", settings=SETTINGS | {"seeds": 2}, out=tmp_path / "run")
+        found = {device for leaf in jax.tree.leaves(run.policies[1].params) for device in leaf.devices()}
+
+    assert found == {chosen}
+
+
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
     """A run on eight devices with a film and everything else."""

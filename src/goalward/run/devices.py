@@ -70,12 +70,12 @@ def start() -> None:
     if is_gpu():
         # Its first use takes more than a second, in which this process has suites to import and programs to trace. Not
         # a daemon: Python must not exit under it.
-        threading.Thread(target=_use_device, name="first-use").start()
+        threading.Thread(target=_use, args=(default_device(),), name="first-use").start()
 
 
-def _use_device() -> None:
+def _use(device: jax.Device) -> None:
     with contextlib.suppress(Exception):  # whoever needs the device is told
-        jax.block_until_ready(jax.device_put(0.0, jax.local_devices()[0]))
+        jax.block_until_ready(jax.device_put(0.0, device))
 
 
 def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh | None:
@@ -88,7 +88,14 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
             made JAX's default.
 
     """
-    visible = [jax.local_devices(p) for p in range(jax.process_count())]
+    kind = default_device().platform if has_default_device() else None  # more of what the user has chosen
+    visible = [jax.local_devices(p, backend=kind) for p in range(jax.process_count())]
+    bare = next((p for p, shown in enumerate(visible) if not shown), None)
+    if bare is not None:
+        raise UserError(
+            f"Expected every process to have devices of the kind that was made JAX's default, {kind}; number {bare} "
+            "shows none. Leave jax_default_device unset where processes are joined."
+        )
     together = len(visible)  # every process takes part, with as many devices as the others
     most = together * min(map(len, visible))
     possible = range(together, most + 1, together)

@@ -117,7 +117,7 @@ def test_devices_that_do_not_fit_are_explained(goalward, tmp_path, options, sent
 def test_processes_that_cannot_divide_the_work_are_told_so(monkeypatch):
     """Three of them with a device each, and nobody has said how many devices to take."""
     monkeypatch.setattr("jax.process_count", lambda: 3)
-    monkeypatch.setattr("jax.local_devices", lambda process: jax.devices()[process : process + 1])
+    monkeypatch.setattr("jax.local_devices", lambda process, backend: jax.devices()[process : process + 1])
     with pytest.raises(gw.UserError) as caught:
         make_mesh(4, 64)
 
@@ -133,7 +133,7 @@ def test_every_process_takes_part_with_as_many_devices_as_the_others(monkeypatch
     """Two of them, with two devices and with four."""
     own = [jax.devices()[:2], jax.devices()[2:6]]
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    monkeypatch.setattr("jax.local_devices", lambda process: own[process])
+    monkeypatch.setattr("jax.local_devices", lambda process, backend: own[process])
 
     assert make_mesh(4, 64).devices.flatten().tolist() == [*own[0], *own[1][:2]]
     assert make_mesh(4, 64, 2).devices.flatten().tolist() == [own[0][0], own[1][0]]
@@ -144,6 +144,20 @@ def test_every_process_takes_part_with_as_many_devices_as_the_others(monkeypatch
             "devices must be a multiple of 2, the number of processes, and at most 4, since each takes part with as "
             f"many cpu devices as the one that has fewest (2); found {devices}."
         )
+
+
+@pytest.mark.usefixtures("free_choice")
+def test_joined_processes_need_devices_of_the_chosen_kind(monkeypatch):
+    """As two with GPUs where CPUs were chosen, of which JAX shows each process its own alone."""
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    monkeypatch.setattr("jax.local_devices", lambda process, backend: [[], jax.devices(backend)][process == 0])
+    with jax.default_device(jax.devices()[0]), pytest.raises(gw.UserError) as caught:
+        make_mesh(4, 64)
+
+    assert str(caught.value) == (
+        "Expected every process to have devices of the kind that was made JAX's default, cpu; number 1 shows none. "
+        "Leave jax_default_device unset where processes are joined."
+    )
 
 
 def test_the_plan_is_said_in_words():
@@ -179,12 +193,13 @@ def test_a_gpu_is_used_for_the_first_time_beside_what_follows(monkeypatch):
 
     monkeypatch.setattr("goalward.run.devices.is_gpu", lambda: True)
     monkeypatch.setattr("jax.device_put", fail)
-    start()
+    with jax.default_device(jax.devices()[3]):
+        start()
     for thread in threading.enumerate():
         if thread.name == "first-use":
             thread.join()
 
-    assert used == [(jax.local_devices()[0], False)]
+    assert used == [(jax.devices()[3], False)]
 
 
 @pytest.mark.parametrize(
