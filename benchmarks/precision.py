@@ -3,8 +3,8 @@
     python benchmarks/precision.py [TASK ...] [--seeds 24] [--steps 5000000] [--out FOLDER]
 
 Trains CPPO at the paper's scale in both and writes the win rates of the last policies, for each task a file
-FOLDER/TASK-SEEDS.json. On navix/fourrooms the means of eight seeds differ by 0.03 by chance alone (a standard error),
-those of 24 by less than 0.02.
+FOLDER/TASK-SEEDS[-PRESET].json. On navix/fourrooms the means of eight seeds differ by 0.03 by chance alone (a standard
+error), those of 24 by less than 0.02.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from programs import check_tasks, make_folder, name_of
+from programs import check_tasks, make_folder, write
 
 import goalward as gw
-from goalward.run.directory import versions, write_json
+from goalward.run.directory import versions
 
 TASKS = ["smax/3m", "navix/fourrooms"]
 PRECISIONS = ["float32", "bfloat16"]
@@ -66,9 +66,8 @@ def compare(options: argparse.Namespace) -> None:
     for task in options.tasks:
         found = {precision: trained(task, precision, options) for precision in PRECISIONS}
         means = {precision: statistics.mean(found[precision]["sampled"]) for precision in PRECISIONS}
-        row = {"task": task, "seeds": options.seeds, "steps": options.steps, **found}
-        row |= {"difference": means["bfloat16"] - means["float32"], "versions": versions()}
-        write_json(options.out / f"{name_of(task)}-{options.seeds}.json", row)
+        row = {"task": task, "preset": options.preset, "seeds": options.seeds, "steps": options.steps, **found}
+        write(row | {"difference": means["bfloat16"] - means["float32"], "versions": versions()}, options)
         print(f"{task}: {means['float32']:.3f} in float32, {means['bfloat16']:.3f} in bfloat16", flush=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -83,6 +84,8 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise gw.UserError(f"Expected a folder that can be made and written; {error}.") from error
+    if not os.access(path, os.W_OK):
+        raise gw.UserError(f"Expected a folder that can be made and written; {path} cannot be written.")
 
 
 def make_room(path: Path) -> None:
@@ -116,7 +119,7 @@ def identity(task: str, options: argparse.Namespace) -> Row:
 
 def write(row: Row, options: argparse.Namespace) -> None:
     """Writes a result to its file."""
-    parts = [name_of(row["task"]), row["algo"], str(row["seeds"]), row["precision"]]
+    parts = [name_of(row["task"]), *(str(row[name]) for name in ("algo", "seeds", "precision") if name in row)]
     if row["preset"] != "default":
         parts.append(Path(row["preset"]).stem)
     write_json(options.out / f"{'-'.join(parts)}.json", row)

@@ -125,7 +125,7 @@ def seconds_by_phase(program: Program, learner: CPPOLearner, states: Any, repeat
     for phase, shapes in zip(functions, arguments(*lowered[0].out_info), strict=True):
         lowered.append(jax.jit(program.side_by_side(phase), compiler_options=compiler_options()).lower(*shapes))
     with ThreadPoolExecutor() as beside:  # compiling takes most of the time that measuring phases does
-        made, *phases = beside.map(lambda program: program.compile(), lowered)
+        made, *phases = beside.map(lambda one: one.compile(), lowered)
     epochs = learner.config.num_epochs
     counts = {
         "rollout": 1,

@@ -26,6 +26,16 @@ eval_episodes = 4
 NUM_SEEDS, STEPS = 2, 64
 
 
+@pytest.fixture(scope="module", autouse=True)
+def settings_of_tests():
+    """What tests say to JAX, for processes that are started too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+        patch.setenv("JAX_NUMPY_RANK_PROMOTION", "raise")
+        yield
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """The results of one small task."""
