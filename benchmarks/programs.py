@@ -15,6 +15,7 @@ import goalward as gw
 from goalward.algos.base import Learner
 from goalward.envs.base import GoalEnv
 from goalward.envs.tasks import TASKS
+from goalward.envs.traced import TracedOnce
 from goalward.errors import unknown_name
 from goalward.run.config import Plan, make_plan
 from goalward.run.directory import write_json
@@ -107,9 +108,10 @@ def set_up(task: str, options: argparse.Namespace) -> Setup:
     )
     env = gw.make(task, **plan.run.env)
     plan = plan.for_env(env)
-    learner = plan.algo.bind(env, plan.num_iterations)
-    require_memory(learner, num_seeds=plan.run.seeds, num_episodes=plan.run.eval_episodes)
-    return Setup(plan, env, learner, Program(env, learner, range(plan.run.seeds)))
+    learner = plan.algo.bind(TracedOnce(env), plan.num_iterations)
+    program = Program(learner.env, learner, plan.seed_numbers)
+    require_memory(program, num_seeds=plan.run.seeds, num_episodes=plan.run.eval_episodes)
+    return Setup(plan, env, learner, program)
 
 
 def identity(task: str, options: argparse.Namespace) -> Row:

@@ -9,14 +9,16 @@ each a file FOLDER/TASK-ALGO-SEEDS-PRECISION[-PRESET].json, in which `empty_cach
 these parts:
 
 - `imports`: until the process has imported goalward and what it is built on;
-- `task`: JAX is started, the suite imported and the environment made;
-- `first_state`: networks and first episodes of all seeds, by a program of their own;
-- `trace`, `lower`, `compile`: the training program, while the device may still compute the first state; from a full
-  cache `compile` only loads it;
+- `task`: JAX is started, the suite imported, the environment made, and networks and first episodes of all seeds traced,
+  to reckon whether they fit into memory;
+- `trace`, `lower`: the three programs that a run begins with, by Python: for the first state, training and evaluation;
+- `compile`: what is left of compiling them then, since it begins while Python still traces the next; with a full cache
+  they are only loaded;
+- `first_state`: to have it made, while the device may still compute it;
 - `iterate`: the first iteration;
 - `total`: the sum of these;
-- `evaluation`, not in the sum: the first evaluation, its program and 2,048 episodes of each seed (those of the preset).
-  A run evaluates before it trains.
+- `evaluation`, not in the sum: the first evaluation, 2,048 episodes of each seed (those of the preset). A run evaluates
+  before it trains.
 """
 
 from __future__ import annotations
@@ -28,16 +30,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import monitoring
 from programs import Row, identity, measure_each, parser_of, set_up
-from tables import PARTS_OF_START, starts
+from tables import starts
 
 import goalward as gw
 from goalward.run.directory import versions
+
+PROGRAMS = ("_init", "_advance", "_evaluate")  # as JAX calls those of goalward.run.program
 
 
 def measure(task: str, options: argparse.Namespace) -> Row:
@@ -70,21 +77,40 @@ def first_iteration(task: str, options: argparse.Namespace) -> dict[str, Any]:
     setup = set_up(task, options)
     program = setup.program
     times.append(time.time())
+    num_episodes = setup.plan.run.eval_episodes
+    with stages() as compiling:
+        advance = program.compile(num_episodes)
+    times.append(time.time())
     states = program.init()
-    times.append(time.time())
-    traced = program.advance.trace(states, jnp.int32(1))
-    times.append(time.time())
-    lowered = traced.lower()
-    times.append(time.time())
-    advance = lowered.compile()
     times.append(time.time())
     states, _ = jax.block_until_ready(advance(states, jnp.int32(1)))
     times.append(time.time())
-    jax.block_until_ready(program.evaluate(states.params, 0, setup.plan.run.eval_episodes))
-    seconds = {part: after - before for part, (before, after) in zip(PARTS_OF_START, pairwise(times), strict=True)}
-    seconds |= {"total": times[-1] - times[0], "evaluation": time.time() - times[-1]}
+    jax.block_until_ready(program.evaluate(states.params, 0, num_episodes))
+    evaluated = time.time()
+    imports, task_made, compiled, first_state, iterate = (after - before for before, after in pairwise(times))
+    seconds = {"imports": imports, "task": task_made, **compiling, "compile": compiled - sum(compiling.values())}
+    seconds |= {"first_state": first_state, "iterate": iterate}
+    seconds |= {"total": times[-1] - times[0], "evaluation": evaluated - times[-1]}
     rounded = {part: round(value, 2) for part, value in seconds.items()}
     return {"seconds": rounded, "versions": versions(), "device": jax.devices()[0].device_kind}
+
+
+@contextmanager
+def stages() -> Iterator[dict[str, float]]:
+    """Yields the seconds that Python traces and lowers the programs of a run in the context, as JAX tells them."""
+    seconds = {"trace": 0.0, "lower": 0.0}
+    names = {"jaxpr_trace_duration": "trace", "jaxpr_to_mlir_module_duration": "lower"}
+
+    def note(event: str, duration: float, **details: str | int) -> None:
+        stage = names.get(event.rpartition("/")[2])
+        if stage and str(details.get("fun_name")).removeprefix("jit(").rstrip(")") in PROGRAMS:
+            seconds[stage] += duration
+
+    monitoring.register_event_duration_secs_listener(note)
+    try:
+        yield seconds
+    finally:
+        monitoring.unregister_event_duration_listener(note)
 
 
 def said(row: Row) -> str:

@@ -30,7 +30,7 @@ LOSSES = {
     "penalty": "forward + 0.1 logsumexp^2 (default)",
     "symmetric": "symmetric, no penalty",
 }
-PARTS_OF_START = ("imports", "task", "first_state", "trace", "lower", "compile", "iterate")
+PARTS_OF_START = ("imports", "task", "trace", "lower", "compile", "first_state", "iterate")
 
 Row = dict[str, Any]
 

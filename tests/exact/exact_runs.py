@@ -7,7 +7,9 @@ import numpy as np
 import goalward as gw
 from goalward.run.checkpoint import Checkpoints
 from goalward.run.directory import RunDirectory
-from goalward.run.program import Program
+from goalward.run.loop import Training
+from goalward.run.member import Member
+from goalward.run.program import Program, Programs
 from goalward.run.state import first_state
 
 # 140 iterations of 32 steps, evaluated after 0, 70 and 140 of them; every checkpoint is kept. Compiling takes longer
@@ -45,6 +47,14 @@ def same_bits(first, second):
         assert plain(a).tobytes() == plain(b).tobytes(), name
 
 
+def training_of(directory, reporter):
+    """Returns the training of a run on one device, as it is made after all checks."""
+    plan, env = directory.plan(), gw.make("toy/rooms")
+    learner = plan.algo.bind(env, plan.num_iterations)
+    program = Program(env, learner, plan.seed_numbers)
+    return Training([Member(directory, plan, learner)], Programs(program, program), reporter)
+
+
 def records_of(path):
     """Returns the lines of metrics.jsonl without the clock."""
     records = RunDirectory.open(path).read_records()
@@ -57,7 +67,7 @@ def final_state(path, env):
     directory = RunDirectory.open(path)
     plan = directory.plan()
     learner = plan.algo.bind(env, plan.num_iterations)
-    program = Program(env, learner, range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds))
+    program = Program(env, learner, plan.seed_numbers)
     checkpoints = Checkpoints(directory.checkpoints)
     state, _ = checkpoints.restore(checkpoints.latest(), jax.eval_shape(lambda: first_state(program)))
     checkpoints.close()

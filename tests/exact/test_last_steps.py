@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from exact_runs import training_of
 
 import goalward as gw
 from goalward.run.directory import RunDirectory
 from goalward.run.interrupts import ONE_REQUEST
-from goalward.run.loop import Interrupted, Training
-from goalward.run.member import Member
+from goalward.run.loop import Interrupted
 from goalward.run.progress import Silent
 
 
@@ -33,8 +33,7 @@ def training(copy_of_finished):
     """A run that has all its iterations behind it, and no results yet."""
     directory = RunDirectory.open(copy_of_finished)
     directory.results.unlink()
-    plan, env = directory.plan(), gw.make("toy/rooms")
-    return Training([Member(directory, plan, plan.algo.bind(env, plan.num_iterations))], Listener())
+    return training_of(directory, Listener())
 
 
 def press(training, *signals):

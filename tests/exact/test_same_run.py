@@ -9,13 +9,12 @@ import subprocess
 import sys
 
 import pytest
-from exact_runs import SETTINGS, as_options, assert_same_run, records_of, same_bits
+from exact_runs import SETTINGS, as_options, assert_same_run, records_of, same_bits, training_of
 
 import goalward as gw
 from goalward.cli import main
 from goalward.run.directory import RunDirectory
-from goalward.run.loop import Interrupted, Training
-from goalward.run.member import Member
+from goalward.run.loop import Interrupted
 from goalward.run.progress import Silent
 
 
@@ -72,12 +71,10 @@ class PressesCtrlC(Silent):
 
 
 def test_a_run_stopped_between_evaluations_goes_on_as_if_it_had_not_been(finished, tmp_path):
-    plan, env = finished.plan, gw.make("toy/rooms")
-    directory = RunDirectory.create(tmp_path / "stopped", plan, "toy/rooms")
+    directory = RunDirectory.create(tmp_path / "stopped", finished.plan, "toy/rooms")
     reporter = PressesCtrlC(after=70)
-    member = Member(directory, plan, plan.algo.bind(env, plan.num_iterations))
     with pytest.raises(Interrupted) as stopped:
-        Training([member], reporter).run()
+        training_of(directory, reporter).run()
 
     assert 70 < reporter.done < 140
     assert str(stopped.value) == (

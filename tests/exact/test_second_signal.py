@@ -35,7 +35,7 @@ def test_it_ends_an_evaluation_that_would_take_hours(tmp_path, environment):
     with subprocess.Popen(command, env=environment, cwd=tmp_path, **pipes) as process:
         try:
             for line in process.stdout:
-                if "Compiling evaluation" in line:
+                if "Evaluating" in line:
                     break
             time.sleep(3)  # by then it is compiled and runs
             for number in (signal.SIGINT, signal.SIGTERM):

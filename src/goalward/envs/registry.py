@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from goalward.envs.imports import on_cpu
 from goalward.envs.tasks import TASKS, Task
 from goalward.errors import UserError, brief, plain_number, unknown_name
+from goalward.garbage import without_looking_for_garbage
 
 if TYPE_CHECKING:
     from goalward.envs.base import GoalEnv
@@ -59,7 +60,7 @@ def make(
     merged = {name: plain_number(value) for name, value in merged.items()}
     merged["goal"] = _part(f"goal of {task}", goal, entry.goals)
     merged["reward"] = _part(f"reward of {task}", reward, entry.rewards)
-    with on_cpu():
+    with on_cpu(), without_looking_for_garbage():
         return _construct(task, _load_suite(task, entry), merged)
 
 

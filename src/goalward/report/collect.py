@@ -169,7 +169,7 @@ def read_run(directory: RunDirectory, named: tuple[int, str] | None = None) -> R
     records = directory.read_records()
     if plan.run.seeds > len(records):
         return None
-    seeds = tuple(range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds))
+    seeds = tuple(plan.seed_numbers)
     by_step: dict[int, dict[int, float]] = {}
     for record in records:
         by_step.setdefault(record["step"], {})[record["seed"]] = record["win_rate"]

@@ -76,6 +76,11 @@ class Plan:
         """Environment steps per seed that will be taken."""
         return self.num_iterations * self.algo.steps_per_iteration()
 
+    @property
+    def seed_numbers(self) -> range:
+        """The seeds that are trained."""
+        return range(self.run.first_seed, self.run.first_seed + self.run.seeds)
+
     def check_steps(self) -> None:
         """Raises if not even one iteration was asked for, or more than can be counted."""
         one = self.algo.steps_per_iteration()

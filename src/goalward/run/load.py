@@ -9,6 +9,7 @@ import jax
 
 from goalward.algos.base import ALGORITHMS, AlgorithmConfig
 from goalward.envs.base import GoalEnv
+from goalward.envs.traced import TracedOnce
 from goalward.errors import UserError, plain_number
 from goalward.run.checkpoint import Checkpoints
 from goalward.run.directory import RunDirectory
@@ -77,7 +78,7 @@ def evaluate_run(
         raise UserError(f"episodes must be a whole number of at least 1; found {episodes!r}.")
     saved = _Saved(path, env, algo)
     count = episodes or saved.plan.run.eval_episodes
-    require_memory_for_episodes(saved.env, len(saved.seeds), count)
+    require_memory_for_episodes(saved.program, len(saved.seeds), count)
     with memory_explained():
         result = jax.device_get(saved.program.evaluate_fresh(saved.params, count, greedy=greedy))
     return {
@@ -103,9 +104,9 @@ class _Saved:
         directory = RunDirectory.open(path)
         self.plan = directory.plan()
         self.env = environment_of(self.plan, env)
-        self.learner = settings_of(self.plan, algo).bind(self.env, self.plan.num_iterations)
-        self.seeds = range(self.plan.run.first_seed, self.plan.run.first_seed + self.plan.run.seeds)
-        self.program = Program(self.env, self.learner, self.seeds)
+        self.learner = settings_of(self.plan, algo).bind(TracedOnce(self.env), self.plan.num_iterations)
+        self.seeds = self.plan.seed_numbers
+        self.program = Program(self.learner.env, self.learner, self.seeds)
         if not directory.checkpoints.is_dir():
             raise UserError(f"The run '{path}' has no checkpoint yet.")
         with Checkpoints(directory.checkpoints) as checkpoints:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from goalward.algos.settings import traced_fields
 from goalward.envs.tasks import TASKS
@@ -21,7 +21,7 @@ from goalward.run.interrupts import catch_interrupts
 from goalward.run.member import Member, Run, per_row
 from goalward.run.memory import memory_explained, require_memory_of
 from goalward.run.processes import from_all, from_first, in_all, is_first, losses_explained
-from goalward.run.program import MAX_ITERATIONS_PER_CALL, Program, configurations_of
+from goalward.run.program import MAX_ITERATIONS_PER_CALL, Programs
 from goalward.run.progress import Reporter
 from goalward.run.state import Progress, TrainingState, first_state, joined_progress, joined_states
 
@@ -38,7 +38,7 @@ class Training:
     Rows of the state are the seeds of the first run, then those of the second, and so on.
     """
 
-    def __init__(self, members: Sequence[Member], reporter: Reporter, *, mesh: Mesh | None = None) -> None:
+    def __init__(self, members: Sequence[Member], programs: Programs, reporter: Reporter) -> None:
         first = members[0]
         self.members = members
         self.plan = first.plan  # what is read of it is the same for all
@@ -46,20 +46,13 @@ class Training:
         self.env = first.learner.env
         self.evaluations = first.evaluations
         self.reporter = reporter
-        self.mesh = mesh
-        # At the end each run is measured for itself: the best policies of all at once would be too many episodes.
-        if len(members) == 1:
-            self.program = self.program_of_one = Program(self.env, self.learner, first.seeds, mesh)
-        else:
-            configs = [member.plan.algo for member in members]
-            configurations = configurations_of(configs, self.env, self.plan.num_iterations)
-            self.program = Program(self.env, self.learner, first.seeds, mesh, configurations)
-            self.program_of_one = Program(self.env, self.learner, first.seeds)
+        self.program, self.program_of_one = programs
+        self.mesh = self.program.mesh
         self.progress = Progress()
         self.evaluated: set[int] = set()  # iterations whose evaluation is on record
         self.seconds_per_iteration: float | None = None
         self.training_seconds: list[float] = []  # of every call, in this process
-        self.evaluation_seconds: list[float] = []  # the first of them compiles
+        self.evaluation_seconds: list[float] = []  # the first of them lies before training
         self.started = time.perf_counter()
 
     def run(self) -> list[Run]:
@@ -73,7 +66,7 @@ class Training:
                     return bool(from_all(event.is_set()).any())
 
                 self._announce()
-                state = self._train(self._first_or_newest_state(), any_is_interrupted)
+                state = self._train(any_is_interrupted)
                 return self._finish(state, any_is_interrupted)
         except Interrupted:
             raise
@@ -99,13 +92,16 @@ class Training:
     def _resume_commands(self) -> str:
         return "; ".join(member.resume_command for member in self.members)
 
-    def _train(self, state: TrainingState, any_is_interrupted: Callable[[], bool]) -> TrainingState:
+    def _train(self, any_is_interrupted: Callable[[], bool]) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""
-        with self.reporter.compiling("training"):
-            advance = self.program.advance.lower(state.learner, np.int32(1)).compile()
-        in_all(lambda: require_memory_of(advance, state.best, self.learner, num_devices=num_sharing(self.mesh)))
+        state = self._newest_state()
+        with self.reporter.waiting("Compiling training and evaluation"):
+            advance = self.program.compile(self.plan.run.eval_episodes, is_new=state is None)
+            if state is None:
+                state = first_state(self.program)
+        in_all(partial(require_memory_of, advance, state.best, self.learner, num_devices=num_sharing(self.mesh)))
         if self._evaluation_is_due():
-            with self.reporter.compiling("evaluation"):
+            with self.reporter.waiting("Evaluating the first policy"):
                 state = self._evaluate(state)
                 self._save(state)
         with self.reporter.training(self.plan.num_iterations, self.progress.iteration):
@@ -146,7 +142,8 @@ class Training:
         names = [name for name in sorted(traced_fields(type(algo))) if getattr(algo, name) != getattr(shown, name)]
         return f" with {', '.join(f'{name} = {getattr(algo, name)}' for name in names)}" if names else ""
 
-    def _first_or_newest_state(self) -> TrainingState:
+    def _newest_state(self) -> TrainingState | None:
+        """Returns the state to go on from, None if there is none."""
         newest = [member.checkpoints.latest() for member in self.members]
         iteration = newest[0]
         if any(other != iteration for other in newest):
@@ -156,7 +153,7 @@ class Training:
             )
         if iteration is None:
             self._keep_records(up_to_iteration=-1)
-            return first_state(self.program)
+            return None
         shapes = jax.eval_shape(lambda: first_state(self.program_of_one))
         # Those of several runs stay with the host until they are one: no single device need hold them all.
         place = self.program.place if len(self.members) == 1 else _as_they_are

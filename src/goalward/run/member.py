@@ -52,7 +52,7 @@ class Member:
         self.directory = directory
         self.plan = plan
         self.learner = learner
-        self.seeds = range(plan.run.first_seed, plan.run.first_seed + plan.run.seeds)
+        self.seeds = plan.seed_numbers
         self.evaluations = evaluation_iterations(plan.num_iterations, plan.run.num_evaluations)
         self.checkpoints = Checkpoints(directory.checkpoints, plan.run.keep_checkpoints)
 

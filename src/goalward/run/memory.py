@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,32 +12,30 @@ import jax
 
 from goalward.algos.base import Learner
 from goalward.backend import default_device
-from goalward.data.rollout import start_episodes
-from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief, listed
+from goalward.run.program import Program
 
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
-_first_states: weakref.WeakKeyDictionary[Learner, Any] = weakref.WeakKeyDictionary()
 _WRITING = 2.0  # times the size of a checkpoint, to copy and compress it; measured with Orbax, 0.8 to 2.4 GB
 
 
-def require_memory(learner: Learner, *, num_seeds: int, num_episodes: int) -> None:
+def require_memory(program: Program, *, num_seeds: int, num_episodes: int) -> None:
     """Raises if what the seeds keep in training, or their episodes in an evaluation, is more than the device holds.
 
     Nothing is computed: a program that is far too large would not fail but take the process down. That the parts of
     a learner fit together shows here as well.
     """
+    learner = program.learner
     replay = num_seeds * learner.replay_bytes
     _require(replay, "The replay", "remembered steps (replay_size), seeds or environments (num_envs)")
-    _require(num_seeds * _bytes_kept(learner), "Training", _for_training(learner))
-    episodes = _first_state(learner).worlds.episodes  # [E, ...]
-    _require_for_episodes(num_seeds * num_episodes * _num_bytes(episodes) // learner.num_envs)
+    _require(num_seeds * _bytes_kept(program), "Training", _for_training(learner))
+    require_memory_for_episodes(program, num_seeds, num_episodes)
 
 
-def require_memory_for_checkpoints(learner: Learner, *, num_on_host: int, num_written: int) -> None:
+def require_memory_for_checkpoints(program: Program, *, num_on_host: int, num_written: int) -> None:
     """Raises if the machine cannot hold the states of so many seeds while it writes those of `num_written`."""
-    needed = int((num_on_host + _WRITING * num_written) * _bytes_kept(learner))
-    _require(needed, "Training and its checkpoints", _for_training(learner), of_host=True)
+    needed = int((num_on_host + _WRITING * num_written) * _bytes_kept(program))
+    _require(needed, "Training and its checkpoints", _for_training(program.learner), of_host=True)
 
 
 def require_memory_of(program: Any, best: Any, learner: Learner, *, num_devices: int = 1) -> None:
@@ -67,15 +64,12 @@ def require_memory_for_film(recorded: Any, num_episodes: int) -> None:
     _require(num_episodes * _num_bytes(recorded), "The film", "episodes (--episodes; in training render_episodes)")
 
 
-def require_memory_for_episodes(env: GoalEnv, num_seeds: int, num_episodes: int) -> None:
+def require_memory_for_episodes(program: Program, num_seeds: int, num_episodes: int) -> None:
     """Raises if the episodes of an evaluation alone are more than the device holds."""
-    one = _num_bytes(jax.eval_shape(lambda: start_episodes(env, jax.random.key(0), 1)))
-    _require_for_episodes(num_seeds * num_episodes * one)
-
-
-def _require_for_episodes(needed: int) -> None:
+    episodes = program.shapes().worlds.episodes  # [R, E, ...]
+    one = _num_bytes(episodes) // (program.num_rows * program.learner.num_envs)
     fewer = "episodes (--episodes; in training eval_episodes, and absolute_factor times as many at the end) or seeds"
-    _require(needed, "An evaluation", fewer)
+    _require(num_seeds * num_episodes * one, "An evaluation", fewer)
 
 
 def _for_training(learner: Learner, *more: str) -> str:
@@ -84,17 +78,10 @@ def _for_training(learner: Learner, *more: str) -> str:
     return listed(["seeds", "environments (num_envs)", *replay, *more, "smaller networks (hidden_sizes)"], "or")
 
 
-def _bytes_kept(learner: Learner) -> int:
+def _bytes_kept(program: Program) -> int:
     """Returns what a seed keeps from one iteration to the next: its state, and the best parameters so far."""
-    state = _first_state(learner)
-    return _num_bytes((state, state.params))
-
-
-def _first_state(learner: Learner) -> Any:
-    """Returns the shapes of a seed's first state, traced once: a simulator's reset may take a second."""
-    if learner not in _first_states:
-        _first_states[learner] = jax.eval_shape(learner.init, jax.random.key(0))
-    return _first_states[learner]
+    state = program.shapes()
+    return _num_bytes((state, state.params)) // program.num_rows
 
 
 def _require(needed: int, what: str, fewer: str, *, of_host: bool = False) -> None:

@@ -8,9 +8,8 @@ The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` 
 from __future__ import annotations
 
 import functools
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +22,7 @@ from goalward.algos.settings import traced_fields
 from goalward.backend import is_gpu
 from goalward.envs.base import GoalEnv
 from goalward.evaluate.episodes import EpisodeResults, run_episodes
+from goalward.garbage import without_looking_for_garbage
 from goalward.shards import ENVS, SEEDS
 
 KEY_IMPL = "threefry2x32"
@@ -67,21 +67,6 @@ def compiler_options() -> dict[str, str] | None:
     return {"xla_gpu_enable_command_buffer": _GPU_GRAPHS} if is_gpu() else None
 
 
-@contextmanager
-def _without_looking_for_garbage() -> Iterator[None]:
-    """Switches Python's search for garbage off while a program is traced.
-
-    Tracing makes objects by the million and few of them are garbage, but all would be looked through again and again.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 class Program:
     """Training and evaluation of S seeds, of one learner or of each configuration; every function is compiled once.
 
@@ -98,13 +83,13 @@ class Program:
         configurations: Configurations | None = None,
     ) -> None:
         configurations = configurations or Configurations(1, {}, lambda _: learner)
-        self._env = env
-        self._learner = learner
-        self._mesh = mesh
+        self.env = env
+        self.learner = learner  # the first configuration's
+        self.mesh = mesh
+        self.num_rows = configurations.num * len(seeds)
+        self._seeds = seeds
         self._bind = configurations.bind
         self._values = {name: np.repeat(x, len(seeds)) for name, x in configurations.values.items()}  # name -> [R]
-        self._seeds = np.tile(np.arange(seeds.start, seeds.stop, dtype=np.uint32), configurations.num)  # [R]
-        self.num_rows = len(self._seeds)
         self._split = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
         whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         options = compiler_options()
@@ -120,11 +105,38 @@ class Program:
         )
         self._keys_jit = jax.jit(self._streams, static_argnums=0, out_shardings=self._split)
 
+    @without_looking_for_garbage()
+    def shapes(self) -> Any:
+        """Returns the shapes of the learner's state, [R, ...]; what is traced for them `init` need not trace again."""
+        shapes = jax.eval_shape(self._init_jit, self._key_shapes())
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._split), shapes)
+
+    def _key_shapes(self) -> jax.ShapeDtypeStruct:
+        key = jax.eval_shape(lambda: jax.random.key(0, impl=KEY_IMPL))
+        return jax.ShapeDtypeStruct((self.num_rows,), key.dtype, sharding=self._split)
+
+    @without_looking_for_garbage()
+    def compile(self, num_episodes: int, *, is_new: bool = True) -> Any:
+        """Returns `advance`, compiled; what a run begins with besides is compiled with it, for JAX to find it so.
+
+        That is an evaluation, and `init` where the run is new. While one program is compiled, or loaded from the cache,
+        Python traces the next.
+        """
+        state, keys = self.shapes(), self._key_shapes()
+        with ThreadPoolExecutor() as beside:
+            init = beside.submit(self._init_jit.lower(keys).compile) if is_new else None
+            advance = beside.submit(self.advance.lower(state, np.int32(1)).compile)
+            lowered = self._evaluate_jit.lower(state.params, keys, num_episodes=num_episodes, greedy=False)
+            beside.submit(lowered.compile).result()
+            if init is not None:
+                init.result()
+            return advance.result()
+
+    @without_looking_for_garbage()
     def init(self) -> Any:
         """Returns the learner's state before training, [R, ...]."""
         return self._init_jit(self._keys_jit(_TRAIN))
 
-    @_without_looking_for_garbage()
     def _init(self, keys: jax.Array) -> Any:
         # Keys are arguments: XLA would compute what follows from constants, all first episodes, while it compiles.
         return self._each_seed(lambda learner, key: learner.init(key))(keys)
@@ -140,7 +152,6 @@ class Program:
         """Returns arrays [R, ...], of the host or of one device, on all of the program's; random keys included."""
         return jax.device_put(tree, self._split)
 
-    @_without_looking_for_garbage()
     def _advance(self, states: Any, num_iterations: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         """Returns the states after up to 64 iterations and the metrics of each, [64, R], valid up to their number.
 
@@ -161,34 +172,31 @@ class Program:
 
     def evaluate(self, params: Any, index: int, num_episodes: int, *, greedy: bool = False) -> Evaluation:
         """Returns evaluation number `index` of parameters [R, ...]; greedy and sampled share their episodes' starts."""
-        keys = self._keys_jit(_EVALUATE, np.int32(index))
-        result: Evaluation = self._evaluate_jit(params, keys, num_episodes=num_episodes, greedy=greedy)
-        return result
+        return self._measure(params, self._keys_jit(_EVALUATE, np.int32(index)), num_episodes, greedy)
 
     def evaluate_absolute(self, params: Any, num_episodes: int) -> Evaluation:
         """Returns the evaluation of the best parameters, on episodes that did not take part in choosing them."""
-        result: Evaluation = self._evaluate_jit(
-            params, self._keys_jit(_ABSOLUTE), num_episodes=num_episodes, greedy=False
-        )
-        return result
+        return self._measure(params, self._keys_jit(_ABSOLUTE), num_episodes, False)
 
     def evaluate_fresh(self, params: Any, num_episodes: int, *, greedy: bool) -> Evaluation:
         """Returns an evaluation on episodes that training never used."""
-        keys = self._keys_jit(_FRESH)
+        return self._measure(params, self._keys_jit(_FRESH), num_episodes, greedy)
+
+    @without_looking_for_garbage()
+    def _measure(self, params: Any, keys: jax.Array, num_episodes: int, greedy: bool) -> Evaluation:
         result: Evaluation = self._evaluate_jit(params, keys, num_episodes=num_episodes, greedy=greedy)
         return result
 
     def film_key(self) -> jax.Array:
         """Returns the key of the episodes that are shown, from the first seed."""
-        return jax.random.fold_in(jax.random.key(self._seeds[0], impl=KEY_IMPL), _FILM)
+        return jax.random.fold_in(jax.random.key(np.uint32(self._seeds.start), impl=KEY_IMPL), _FILM)
 
-    @_without_looking_for_garbage()
     def _evaluate(self, params: Any, keys: jax.Array, *, num_episodes: int, greedy: bool) -> Evaluation:
         def one_seed(learner: Learner, params: Any, key: jax.Array) -> EpisodeResults:
             def policy(key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array) -> jax.Array:
                 return learner.act(params, obs, goal, mask, None if greedy else key)
 
-            return run_episodes(self._env, policy, key, num_episodes)
+            return run_episodes(self.env, policy, key, num_episodes)
 
         results = jax.tree.map(lambda x: x.mean(-1), self._each_seed(one_seed)(params, keys))
         return Evaluation(results.success, results.ret, results.length, results.metrics)
@@ -202,13 +210,13 @@ class Program:
         def one_row(values: Values, *args: Any) -> Any:
             return function(self._bind(values), *args)
 
-        if self._mesh is None:
+        if self.mesh is None:
             return functools.partial(self.side_by_side(one_row), self._values)
         # Environments are split by the compiler, unless there is nothing to split and all is said.
-        by_hand = {SEEDS} if self._mesh.shape[ENVS] > 1 else {SEEDS, ENVS}
+        by_hand = {SEEDS} if self.mesh.shape[ENVS] > 1 else {SEEDS, ENVS}
         split: Callable[..., Any] = jax.shard_map(
-            self.side_by_side(one_row, self.num_rows // self._mesh.shape[SEEDS]),
-            mesh=self._mesh,
+            self.side_by_side(one_row, self.num_rows // self.mesh.shape[SEEDS]),
+            mesh=self.mesh,
             in_specs=PartitionSpec(SEEDS),
             out_specs=PartitionSpec(SEEDS),
             axis_names=by_hand,
@@ -222,7 +230,7 @@ class Program:
         A single one goes without it, since batched products are slower. Not beside a replay: taking the axis off and
         putting it back would copy all that is remembered.
         """
-        if (num_rows or self.num_rows) > 1 or self._learner.replay_bytes:
+        if (num_rows or self.num_rows) > 1 or self.learner.replay_bytes:
             return jax.vmap(function)
 
         def alone(*args: Any) -> Any:
@@ -238,4 +246,12 @@ class Program:
             key = jax.random.fold_in(jax.random.key(seed, impl=KEY_IMPL), use)
             return key if index is None else jax.random.fold_in(key, index)
 
-        return jax.vmap(one_seed)(jnp.asarray(self._seeds))
+        seeds = np.arange(self._seeds.start, self._seeds.stop, dtype=np.uint32)
+        return jax.vmap(one_seed)(jnp.asarray(np.tile(seeds, self.num_rows // len(seeds))))
+
+
+class Programs(NamedTuple):
+    """What trains all runs at once, and what measures each for itself: one and the same where there is one run."""
+
+    together: Program
+    alone: Program  # of a run's own seeds; the best policies of all runs at once would be too many episodes

@@ -26,8 +26,8 @@ class Reporter(Protocol):
     def say(self, text: str) -> None:
         """One line for the user."""
 
-    def compiling(self, what: str) -> Any:
-        """A context while XLA compiles."""
+    def waiting(self, what: str) -> Any:
+        """A context while something is done that may take long and does not say how far it is."""
 
     def training(self, total: int, done: int) -> Any:
         """A context while iterations run."""
@@ -49,7 +49,7 @@ class Silent:
         """See `Reporter`."""
 
     @contextmanager
-    def compiling(self, what: str) -> Iterator[None]:
+    def waiting(self, what: str) -> Iterator[None]:
         """See `Reporter`."""
         yield
 
@@ -81,13 +81,13 @@ class Terminal:
         self._console.print(text, markup=False)
 
     @contextmanager
-    def compiling(self, what: str) -> Iterator[None]:
+    def waiting(self, what: str) -> Iterator[None]:
         """See `Reporter`."""
         if not self._console.is_terminal:
-            self.say(f"Compiling {what} ...")
+            self.say(f"{what} ...")
             yield
             return
-        with self._console.status(f"Compiling {what} ..."):
+        with self._console.status(f"{what} ..."):
             yield
 
     @contextmanager

@@ -8,14 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from jax.sharding import Mesh
-
 from goalward.algos.base import AlgorithmConfig, Learner
 from goalward.algos.settings import field_types, traced_fields
 from goalward.envs.base import EnvSpec, GoalEnv
 from goalward.envs.check import check_env
 from goalward.envs.registry import make
 from goalward.envs.tasks import DEFAULT_TASK
+from goalward.envs.traced import TracedOnce
 from goalward.errors import UserError
 from goalward.run.config import PYTHON_OBJECT, Plan, is_registered, make_plan
 from goalward.run.devices import asked_devices, make_mesh, seeds_in_memory, seeds_on_host
@@ -25,6 +24,7 @@ from goalward.run.member import Member, Run
 from goalward.run.memory import require_memory, require_memory_for_checkpoints, require_memory_for_episodes
 from goalward.run.prepare import prepare, prepared
 from goalward.run.processes import acquaint, from_first, in_all, is_first, require_same
+from goalward.run.program import Program, Programs, configurations_of
 from goalward.run.progress import Reporter, Silent, Terminal
 from goalward.run.solvers import without_endless_waits
 
@@ -84,15 +84,15 @@ def train(
         parts = _part(plan, "goal", goal), _part(plan, "reward", reward)
         env = _environment(plan, task, *parts)
         whole = plan.for_env(env, *parts)
-        return env, whole, whole.algo.bind(env, whole.num_iterations)
+        return env, whole, whole.algo.bind(TracedOnce(env), whole.num_iterations)
 
     with prepared(devices, join, _reporter(show_progress).say):
         require_same("train")
         env, plan, learner = in_all(build)
         require_same(f"{plan.to_toml()}\nout {out}\ndevices {asked_devices(devices)}")
-        mesh = _common_mesh(plan, learner, devices, _reporter(show_progress))
+        programs = _common_programs(plan, learner, devices, _reporter(show_progress))
         directory = _new_directory(out, plan, env)
-        return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
+        return _run([(directory, plan, learner)], programs, show_progress)[0]
 
 
 def _new_directory(out: str | Path | None, plan: Plan, env: GoalEnv) -> RunDirectory:
@@ -123,7 +123,7 @@ def train_together(
     prepare(devices)
     first = wanted[0][0]
     goal, reward = _part(first, "goal", None), _part(first, "reward", None)
-    env = _environment(first, first.run.task, goal, reward)
+    env = TracedOnce(_environment(first, first.run.task, goal, reward))
     found = [RunDirectory(path) for _, path in wanted]
     plans = [
         directory.plan() if directory.config.is_file() else plan.for_env(env, goal, reward)
@@ -131,7 +131,7 @@ def train_together(
     ]
     _require_likeness(plans)
     learners = [plan.algo.bind(env, plan.num_iterations) for plan in plans]
-    mesh = _mesh(plans[0], learners[0], devices, _reporter(show_progress), num_runs=len(plans))
+    programs = _programs(plans, learners[0], devices, _reporter(show_progress))
     directories = []
     try:
         for directory, plan in zip(found, plans, strict=True):
@@ -142,7 +142,7 @@ def train_together(
     except Exception:
         _discard(directories)
         raise
-    return _run(list(zip(directories, plans, learners, strict=True)), mesh=mesh, show_progress=show_progress)
+    return _run(list(zip(directories, plans, learners, strict=True)), programs, show_progress)
 
 
 def _require_likeness(plans: Sequence[Plan]) -> None:
@@ -160,31 +160,37 @@ def _require_likeness(plans: Sequence[Plan]) -> None:
         )
 
 
-def _common_mesh(plan: Plan, learner: Learner, devices: int | None, reporter: Reporter) -> Mesh | None:
-    """Returns the devices of all processes to train on, which can exchange arrays from now on."""
-    mesh = in_all(lambda: _mesh(plan, learner, devices, reporter))
-    acquaint(mesh)
-    return mesh
+def _common_programs(plan: Plan, learner: Learner, devices: int | None, reporter: Reporter) -> Programs:
+    """Returns what to train with on devices of all processes, which can exchange arrays from now on."""
+    programs = in_all(lambda: _programs([plan], learner, devices, reporter))
+    acquaint(programs.together.mesh)
+    return programs
 
 
-def _mesh(plan: Plan, learner: Learner, devices: int | None, reporter: Reporter, num_runs: int = 1) -> Mesh | None:
-    """Returns the devices to train on; raises if they cannot hold what the plans ask for.
+def _programs(plans: Sequence[Plan], learner: Learner, devices: int | None, reporter: Reporter) -> Programs:
+    """Returns what to train with; raises if the devices cannot hold what the plans ask for.
 
     Runs are trained and evaluated all at once, and measured one by one at the end.
     """
-    run = plan.run
-    num_rows = num_runs * run.seeds
-    mesh = make_mesh(num_rows, learner.num_envs, devices)
-    mesh = without_endless_waits(mesh, learner.env, devices, reporter.say)
-    episodes, at_end = run.eval_episodes, run.absolute_factor * run.eval_episodes
-    if num_runs > 1:  # then it is one device that measures
-        require_memory_for_episodes(learner.env, run.seeds, at_end)
+    plan, env = plans[0], learner.env
+    num_seeds = plan.run.seeds
+    num_rows = len(plans) * num_seeds
+    mesh = without_endless_waits(make_mesh(num_rows, learner.num_envs, devices), env, devices, reporter.say)
+    if len(plans) == 1:
+        together = alone = Program(env, learner, plan.seed_numbers, mesh)
+    else:
+        configurations = configurations_of([plan.algo for plan in plans], env, plan.num_iterations)
+        together = Program(env, learner, plan.seed_numbers, mesh, configurations)
+        alone = Program(env, learner, plan.seed_numbers)
+    episodes, at_end = plan.run.eval_episodes, plan.run.absolute_factor * plan.run.eval_episodes
+    if len(plans) > 1:  # then it is one device that measures
+        require_memory_for_episodes(together, num_seeds, at_end)
     else:
         episodes = max(episodes, at_end)
-    require_memory(learner, num_seeds=seeds_in_memory(mesh, num_rows), num_episodes=episodes)
-    num_written = run.seeds if is_first() else 0
-    require_memory_for_checkpoints(learner, num_on_host=seeds_on_host(mesh, num_rows), num_written=num_written)
-    return mesh
+    require_memory(together, num_seeds=seeds_in_memory(mesh, num_rows), num_episodes=episodes)
+    num_written = num_seeds if is_first() else 0
+    require_memory_for_checkpoints(together, num_on_host=seeds_on_host(mesh, num_rows), num_written=num_written)
+    return Programs(together, alone)
 
 
 def _part(plan: Plan, name: str, given: Any) -> Any:
@@ -217,13 +223,13 @@ def _reporter(show_progress: bool) -> Reporter:
     return Terminal() if show_progress else Silent()
 
 
-def _run(wanted: Sequence[tuple[RunDirectory, Plan, Learner]], *, mesh: Mesh | None, show_progress: bool) -> list[Run]:
+def _run(wanted: Sequence[tuple[RunDirectory, Plan, Learner]], programs: Programs, show_progress: bool) -> list[Run]:
     """Returns the runs at their end; no other process can write their directories meanwhile."""
     with ExitStack() as held:
         try:
             from_first(lambda: [held.enter_context(directory.locked()) for directory, _, _ in wanted])
             members = [Member(*parts) for parts in wanted]
-            return Training(members, _reporter(show_progress and is_first()), mesh=mesh).run()
+            return Training(members, programs, _reporter(show_progress and is_first())).run()
         except Exception:
             _discard([directory for directory, _, _ in wanted])
             raise
@@ -261,10 +267,14 @@ def resume(
         require_same("resume")
         plan = Plan.from_toml(from_first(lambda: RunDirectory.open(path).plan().to_toml()))
         directory = RunDirectory(Path(path))
-        learner = in_all(lambda: settings_of(plan, algo).bind(environment_of(plan, env), plan.num_iterations))
+
+        def build() -> Learner:
+            return settings_of(plan, algo).bind(TracedOnce(environment_of(plan, env)), plan.num_iterations)
+
+        learner = in_all(build)
         require_same(f"resume {path}\ndevices {asked_devices(devices)}")
-        mesh = _common_mesh(plan, learner, devices, _reporter(show_progress))
-        return _run([(directory, plan, learner)], mesh=mesh, show_progress=show_progress)[0]
+        programs = _common_programs(plan, learner, devices, _reporter(show_progress))
+        return _run([(directory, plan, learner)], programs, show_progress)[0]
 
 
 def settings_of(plan: Plan, given: AlgorithmConfig | None) -> AlgorithmConfig:

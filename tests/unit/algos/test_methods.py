@@ -7,6 +7,7 @@ import pytest
 import goalward as gw
 from goalward.algos.base import ALGORITHMS, algorithm_class
 from goalward.run.memory import require_memory, require_memory_of
+from goalward.run.program import Program
 
 FITTING = {
     "toy/rooms": {"cppo", "ppo", "icsac", "cdqn"},
@@ -134,11 +135,12 @@ def test_a_replay_that_cannot_fit_is_refused_with_its_size_and_the_field_to_chan
 
 
 def test_where_training_hardly_fits_the_replay_is_among_what_can_be_changed(monkeypatch):
-    learner = gw.CDQN(num_envs=4, rollout_length=8, batch_size=16, replay_size=800).bind(gw.make("toy/rooms"), 1)
+    env = gw.make("toy/rooms")
+    learner = gw.CDQN(num_envs=4, rollout_length=8, batch_size=16, replay_size=800).bind(env, 1)
     monkeypatch.setattr("goalward.run.memory.device_memory", lambda: learner.replay_bytes + 1)
 
     with pytest.raises(gw.UserError, match=r"Training would keep .* shorter replay \(replay_size\)"):
-        require_memory(learner, num_seeds=1, num_episodes=1)
+        require_memory(Program(env, learner, range(1)), num_seeds=1, num_episodes=1)
 
 
 def test_advice_about_memory_names_what_would_help(monkeypatch):
@@ -158,7 +160,7 @@ def test_advice_about_memory_names_what_would_help(monkeypatch):
         return [word for word in ("replay_size", "rollout_length", "batch_size") if word in str(error.value)]
 
     for learner, replay in ((without_replay, []), (with_replay, ["replay_size"])):
-        assert advice(require_memory, learner, learner, num_seeds=1, num_episodes=1) == replay
+        assert advice(require_memory, learner, Program(env, learner, range(1)), num_seeds=1, num_episodes=1) == replay
         whole = advice(require_memory_of, learner, program, [], learner, num_devices=10**9)
         assert whole == [*replay, "rollout_length", "batch_size"]
 

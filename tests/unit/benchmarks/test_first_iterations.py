@@ -22,7 +22,7 @@ hidden_sizes = [8]
 [run]
 eval_episodes = 4
 """
-IN_TOTAL = ("imports", "task", "first_state", "trace", "lower", "compile", "iterate")
+IN_TOTAL = ("imports", "task", "trace", "lower", "compile", "first_state", "iterate")
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +71,13 @@ def test_what_else_is_written(measured):
 
 def test_the_table_shows_both_starts_and_the_parts_of_the_second():
     empty = dict.fromkeys(IN_TOTAL, 5.0) | {"trace": 2.0, "lower": 1.5, "compile": 20.25, "total": 43.75}
-    full = dict(zip(IN_TOTAL, (1.0, 2.0, 0.5, 3.0, 1.5, 2.25, 0.75), strict=True)) | {"total": 11.0}
+    full = dict(zip(IN_TOTAL, (1.0, 2.0, 3.0, 1.5, 2.25, 0.5, 0.75), strict=True)) | {"total": 11.0}
     row = {"task": "smax/3m", "algo": "cppo", "seeds": 10, "precision": "bfloat16", "preset": "default"}
     row |= {"device": "H200", "empty_cache": empty | {"evaluation": 9.0}, "full_cache": full | {"evaluation": 4.0}}
 
     head, _, line = tables.starts([row]).splitlines()
-    assert "| imports / task / first state / trace / lower / load / iterate |" in head
-    parts = "1.0 / 2.0 / 0.5 / 3.0 / 1.5 / 2.2 / 0.8"
+    assert "| imports / task / trace / lower / load / first state / iterate |" in head
+    parts = "1.0 / 2.0 / 3.0 / 1.5 / 2.2 / 0.5 / 0.8"
     assert line == f"| `smax/3m` | default | H200 | 10 | 23.8 s | 43.8 s | 11.0 s | {parts} | 4.0 s |"
 
 

@@ -11,12 +11,19 @@ import goalward as gw
 from goalward.data.rollout import start_episodes
 from goalward.run import memory
 from goalward.run.config import make_plan
+from goalward.run.devices import make_mesh
 from goalward.run.directory import RunDirectory
 from goalward.run.loop import Training
 from goalward.run.memory import memory_explained, require_memory, require_memory_for_checkpoints, require_memory_of
 from goalward.run.program import Program
 from goalward.run.state import first_state
 from goalward.run.train import train_together
+
+
+def small_program(num_seeds, mesh=None):
+    env = gw.make("toy/rooms")
+    learner = gw.CPPO(num_envs=4, rollout_length=4, batch_size=4, hidden_sizes=(8,)).bind(env, 1)
+    return Program(env, learner, range(num_seeds), mesh)
 
 
 @pytest.mark.parametrize(("num_envs", "rollout_length"), [(10**9, 128), (2**31, 1), (1, 2**31), (10**30, 10**30)])
@@ -56,34 +63,44 @@ def test_a_run_that_is_larger_than_the_machine_is_refused_before_it_begins(goalw
 
 
 def test_what_writing_a_checkpoint_takes_of_the_machine_counts(monkeypatch):
-    env = gw.make("toy/rooms")
-    learner = gw.CPPO(num_envs=4, rollout_length=4, batch_size=4, hidden_sizes=(8,)).bind(env, 1)
-    state = first_state(Program(env, learner, range(1)))
+    program = small_program(num_seeds=3)
+    state = first_state(small_program(num_seeds=1))
     kept = sum(x.nbytes for x in jax.tree.leaves((state.learner, state.best)))
 
     # Two seeds in training, and one of them is written: copied, and compressed.
     monkeypatch.setattr(memory, "host_memory", lambda: 4 * kept)
-    require_memory_for_checkpoints(learner, num_on_host=2, num_written=1)
+    require_memory_for_checkpoints(program, num_on_host=2, num_written=1)
     monkeypatch.setattr(memory, "host_memory", lambda: 4 * kept - 1)
     with pytest.raises(gw.UserError, match=r"Training and its checkpoints would keep .* and the machine has"):
-        require_memory_for_checkpoints(learner, num_on_host=2, num_written=1)
+        require_memory_for_checkpoints(program, num_on_host=2, num_written=1)
 
 
 def test_the_episodes_of_an_evaluation_are_reckoned_from_those_of_training(monkeypatch):
-    """As many bytes as the episodes themselves have, from one trace of the first state."""
-    env = gw.make("toy/rooms")
-    learner = gw.CPPO(num_envs=4, rollout_length=4, batch_size=4, hidden_sizes=(8,)).bind(env, 1)
-    needed = sum(x.nbytes for x in jax.tree.leaves(start_episodes(env, jax.random.key(0), 3 * 10_000)))
-    traced = []
-    monkeypatch.setattr(learner, "init", lambda key, init=learner.init: traced.append(key) or init(key))
+    """As many bytes as the episodes themselves have."""
+    program = small_program(num_seeds=2)
+    needed = sum(x.nbytes for x in jax.tree.leaves(start_episodes(program.env, jax.random.key(0), 3 * 10_000)))
 
     monkeypatch.setattr(memory, "device_memory", lambda: needed)
-    require_memory(learner, num_seeds=3, num_episodes=10_000)
+    require_memory(program, num_seeds=3, num_episodes=10_000)
     monkeypatch.setattr(memory, "device_memory", lambda: needed - 1)
     with pytest.raises(gw.UserError, match="An evaluation would keep"):
-        require_memory(learner, num_seeds=3, num_episodes=10_000)
-    require_memory_for_checkpoints(learner, num_on_host=1, num_written=1)
+        require_memory(program, num_seeds=3, num_episodes=10_000)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_the_first_state_is_traced_once_to_reckon_and_to_begin(monkeypatch, devices):
+    """A simulator's reset may take a second to trace."""
+    program = small_program(num_seeds=4, mesh=make_mesh(4, 4, devices))
+    learner, traced = program.learner, []
+    monkeypatch.setattr(learner, "init", lambda key, init=learner.init: traced.append(key) or init(key))
+
+    require_memory(program, num_seeds=4, num_episodes=1)
+    require_memory_for_checkpoints(program, num_on_host=1, num_written=1)
+    state = program.init()
     assert len(traced) == 1
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), program.shapes()
+    )
 
 
 def test_the_memory_is_that_of_the_device_that_computes(monkeypatch):
@@ -101,8 +118,8 @@ def test_a_run_whose_checkpoints_are_too_large_for_the_machine_is_refused(tmp_pa
     def bytes_of_host():
         return 3 * sum(kept) - (0 if is_enough else 1)
 
-    def counted(learner, count=memory._bytes_kept):
-        kept[:] = 2 * [count(learner)]
+    def counted(program, count=memory._bytes_kept):
+        kept[:] = 2 * [count(program)]
         return kept[0]
 
     settings = {"num_evaluations": 1, "eval_episodes": 1, "render_episodes": 0}
@@ -123,7 +140,7 @@ def test_a_run_whose_checkpoints_are_too_large_for_the_machine_is_refused(tmp_pa
 def test_checkpoints_are_reckoned_for_all_seeds_and_written_run_by_run(
     tmp_path, monkeypatch, num_runs, devices, on_host
 ):
-    def reckon(learner, **counts):
+    def reckon(program, **counts):
         assert counts == {"num_on_host": on_host, "num_written": 2}
         raise gw.UserError("That is all.")
 
@@ -166,7 +183,7 @@ def test_the_best_parameters_so_far_are_counted_with_the_training_program(tmp_pa
 
 
 def test_what_is_kept_beside_the_training_program_counts(monkeypatch):
-    learner = gw.CPPO(num_envs=4, rollout_length=4, batch_size=4, hidden_sizes=(8,)).bind(gw.make("toy/rooms"), 1)
+    learner = small_program(num_seeds=1).learner
     program = jax.jit(lambda x: x + 1).lower(jax.numpy.zeros(1000)).compile()
     analysis, best = program.memory_analysis(), {"kernel": jax.numpy.zeros(500)}
     needed = 2 * (4000 + 4000 + analysis.temp_size_in_bytes + 2000)

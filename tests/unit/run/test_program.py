@@ -1,22 +1,27 @@
 """The compiled functions of a run."""
 
 import gc
+import re
 import weakref
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax import monitoring
 
 import goalward as gw
 from goalward.algos.cppo import CPPOLearner
 from goalward.evaluate.episodes import EpisodeResults
+from goalward.run.devices import make_mesh
 from goalward.run.program import Program, compiler_options
 
 
-def make_program():
-    env = gw.make("toy/rooms")
+def make_program(env=None, mesh=None, seeds=range(3, 6)):
+    env = env or gw.make("toy/rooms")
     learner = gw.CPPO(num_envs=4, rollout_length=8, batch_size=16, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
-    return Program(env, learner, range(3, 6))
+    return Program(env, learner, seeds, mesh)
 
 
 @pytest.mark.parametrize(("backend", "graphs"), [("gpu", True), ("cpu", False)])
@@ -68,9 +73,8 @@ def test_garbage_is_looked_for_again_after_a_mistake_while_tracing(monkeypatch):
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_garbage_is_not_looked_for_while_a_program_is_traced(monkeypatch, is_on):
+def test_garbage_is_not_looked_for_while_a_suite_is_imported_and_programs_are_made(monkeypatch, is_on):
     program, seen = make_program(), []
-    states = jax.eval_shape(program.init)
 
     def watch(name):
         traced = getattr(CPPOLearner, name)
@@ -81,14 +85,69 @@ def test_garbage_is_not_looked_for_while_a_program_is_traced(monkeypatch, is_on)
 
         monkeypatch.setattr(CPPOLearner, name, watched)
 
+    def make_env(**arguments):
+        seen.append(("make", gc.isenabled()))
+
+    def lower(states, count):
+        seen.append(("lower", gc.isenabled()))
+        return advance.lower(states, count)
+
     for name in ("init", "iterate", "act"):
         watch(name)
+    monkeypatch.setattr("goalward.envs.toy.rooms.Rooms", make_env)
+    advance = program.advance
+    program.advance = SimpleNamespace(lower=lower)
     (gc.enable if is_on else gc.disable)()
     try:
-        jax.eval_shape(make_program().init)
-        jax.eval_shape(program.advance, states, jnp.int32(1))
-        jax.eval_shape(lambda params: program.evaluate(params, 0, 1), states.params)
+        gw.make("toy/rooms")
+        program.compile(1)
         assert gc.isenabled() == is_on
     finally:
         gc.enable()
-    assert set(seen) == {("init", False), ("iterate", False), ("act", False)}
+    assert set(seen) == {(name, False) for name in ("make", "init", "iterate", "lower", "act")}
+
+
+@pytest.fixture
+def watched_stages():
+    """What JAX does for the programs of a run: (stage, name of the program)."""
+    seen = []
+
+    def note(event, seconds, fun_name="", **details):
+        name = re.search("_(init|advance|evaluate)", fun_name)
+        if name:
+            seen.append((event.rpartition("/")[2].removesuffix("_duration"), name[1]))
+
+    monitoring.register_event_duration_secs_listener(note)
+    yield seen
+    monitoring.unregister_event_duration_listener(note)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])  # without a mesh; seeds on two; environments of each on two as well
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_compiled_before_a_run_begins_is_found_when_it_is_called(watched_stages, devices, is_new):
+    program = make_program(mesh=make_mesh(2, 4, devices), seeds=range(2))
+    state = None if is_new else program.init()
+    del watched_stages[:]
+    advance = program.compile(2, is_new=is_new)
+    named = {"advance", "evaluate", "init"} if is_new else {"advance", "evaluate"}
+    assert {name for stage, name in watched_stages if stage == "backend_compile"} == named
+
+    del watched_stages[:]
+    state, _ = advance(program.init() if is_new else state, np.int32(1))
+    program.evaluate(state.params, 1, 2)
+    assert watched_stages == []
+    program.evaluate(state.params, 1, 2, greedy=True)
+    assert ("backend_compile", "evaluate") in watched_stages
+
+
+@pytest.mark.parametrize("name", ["_init_jit", "_evaluate_jit", "advance"])
+def test_a_program_that_cannot_be_compiled_is_told(monkeypatch, name):
+    def fail():
+        raise ValueError("no such machine")
+
+    program = make_program()
+    shapes = program.shapes()
+    monkeypatch.setattr(program, "shapes", lambda: shapes)
+    monkeypatch.setattr(program, name, SimpleNamespace(lower=lambda *_, **__: SimpleNamespace(compile=fail)))
+    with pytest.raises(ValueError, match="no such machine"):
+        program.compile(1)

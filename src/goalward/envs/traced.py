@@ -1,0 +1,27 @@
+"""Environments whose Python code runs once, however many programs their episodes are part of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from goalward.envs.base import GoalEnv
+
+
+class TracedOnce:
+    """An environment that is traced once; everything else is the environment's own.
+
+    A run has three programs or more: one makes the first episodes, one trains, and others evaluate. A simulator's step
+    may take more than a second to trace, and is the same in all of them. What is traced is put into each program as it
+    is, and not as a function to be called, so that programs are the same as without it.
+    """
+
+    def __init__(self, env: GoalEnv) -> None:
+        self._env = env
+        self.spec = env.spec
+        self.reset = jax.jit(env.reset, inline=True)
+        self.step = jax.jit(env.step, inline=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)

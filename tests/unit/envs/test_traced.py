@@ -1,0 +1,73 @@
+"""Environments that are traced once for all programs of a run."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import goalward as gw
+from goalward.envs.base import can_render, can_survey
+from goalward.envs.traced import TracedOnce
+from goalward.run.program import Program
+
+
+class Counted(gw.GoalEnv):
+    """Counts how often its code runs."""
+
+    spec = gw.EnvSpec(name="counted", obs_dim=1, goal_dim=1, action_space=gw.Box((-1.0,), (1.0,)), max_steps=4)
+
+    def __init__(self):
+        self.calls = []
+
+    def reset(self, key):
+        self.calls.append("reset")
+        return self.show(jax.random.uniform(key, (1, 1)))
+
+    def step(self, key, state, action):
+        self.calls.append("step")
+        return self.show(state + action)
+
+    def show(self, state):
+        never = jnp.bool_(False)
+        return state, gw.TimeStep(obs=state, achieved=state, goal=state, terminated=never, success=never)
+
+
+def programs_of(env):
+    """Returns the texts of what makes the first state, trains and evaluates."""
+    learner = gw.CPPO(num_envs=2, rollout_length=4, batch_size=4, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
+    program = Program(env, learner, range(2))
+    keys = jax.random.split(jax.random.key(0), 2)
+    state = program.shapes()
+    return [
+        program._init_jit.lower(keys).as_text(),
+        program.advance.lower(state, np.int32(1)).as_text(),
+        program._evaluate_jit.lower(state.params, keys, num_episodes=2, greedy=False).as_text(),
+    ]
+
+
+def test_its_code_runs_once_for_all_programs():
+    alone, once = Counted(), Counted()
+    programs_of(alone)
+    programs_of(TracedOnce(once))
+
+    assert sorted(once.calls) == ["reset", "step"]
+    assert len(alone.calls) > 4
+
+
+@pytest.mark.parametrize("task", ["toy/rooms", "toy/swarm"])
+def test_programs_are_the_same_as_without_it(task):
+    env = gw.make(task)
+
+    assert programs_of(TracedOnce(env)) == programs_of(env)
+
+
+def test_everything_else_is_the_environments_own():
+    env = gw.make("toy/rooms", size=11)
+    once = TracedOnce(env)
+
+    assert (once.spec, once.size) == (env.spec, 11)
+    assert can_render(once)
+    assert can_survey(once)
+    with pytest.raises(AttributeError, match="speed"):
+        once.speed  # noqa: B018
+    assert not can_render(TracedOnce(Counted()))
