@@ -11,7 +11,8 @@ these parts:
 - `imports`: until the process has imported goalward and what it is built on;
 - `task`: JAX is started, the suite imported, the environment made, and networks and first episodes of all seeds traced,
   to reckon whether they fit into memory;
-- `trace`, `lower`: the three programs that a run begins with, by Python: for the first state, training and evaluation;
+- `trace`, `lower`: the programs that a run begins with, by Python: for training and evaluation, and in `lower` that for
+  the first state too;
 - `compile`: what is left of compiling them then, since it begins while Python still traces the next; with a full cache
   they are only loaded;
 - `first_state`: to have it made, while the device may still compute it;

@@ -89,7 +89,7 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
 
     """
     kind = default_device().platform if has_default_device() else None  # more of what the user has chosen
-    visible = [jax.local_devices(p, backend=kind) for p in range(jax.process_count())]
+    visible = _of_processes(kind)
     bare = next((p for p, shown in enumerate(visible) if not shown), None)
     if bare is not None:
         raise UserError(
@@ -107,7 +107,7 @@ def make_mesh(num_seeds: int, num_envs: int, devices: int | None = None) -> Mesh
         # Environments only where several processes leave no other way.
         by_seeds_alone = [n for n in fitting if num_seeds % n == 0]
         count = max(by_seeds_alone or fitting, default=together)
-    _check_count(_asked_by(devices), count, possible)
+    _check_count(_asked_by(devices), count, possible, visible[0][0].platform)
     if count == 1:
         return None
     by_envs = _by_envs(count, num_seeds)
@@ -129,10 +129,16 @@ def _by_envs(count: int, num_seeds: int) -> int:
     return count // math.gcd(count, num_seeds)
 
 
-def _check_count(name: str, count: int, possible: range) -> None:
+def _of_processes(kind: str | None) -> list[list[jax.Device]]:
+    """Returns the devices of every process, of one kind or of the machine's best."""
+    devices = jax.devices(kind)
+    return [[device for device in devices if device.process_index == p] for p in range(jax.process_count())]
+
+
+def _check_count(name: str, count: int, possible: range, kind: str) -> None:
     if count in possible:
         return
-    kind, together, most = jax.devices()[0].platform, possible.step, possible[-1]
+    together, most = possible.step, possible[-1]
     if together > 1:
         raise UserError(
             f"{name} must be a multiple of {together}, the number of processes, and at most {most}, since each takes "

@@ -52,7 +52,7 @@ class Training:
         self.evaluated: set[int] = set()  # iterations whose evaluation is on record
         self.seconds_per_iteration: float | None = None
         self.training_seconds: list[float] = []  # of every call, in this process
-        self.evaluation_seconds: list[float] = []  # the first of them lies before training
+        self.evaluation_seconds: list[float] = []
         self.started = time.perf_counter()
 
     def run(self) -> list[Run]:
@@ -297,8 +297,8 @@ class Training:
             self.reporter.say(f"No policy can exceed {bounds} on {task.name}: other targets cannot be reached.")
 
     def _tell_evaluation_share(self) -> None:
-        """Says how much of the time between the first evaluation and the last went into evaluating."""
-        training, evaluating = sum(self.training_seconds), sum(self.evaluation_seconds[1:])
+        """Says how much of the time went into evaluating."""
+        training, evaluating = sum(self.training_seconds), sum(self.evaluation_seconds)
         if training and evaluating:
             share = evaluating / (training + evaluating)
             self.reporter.say(f"Evaluations took {share:.0%} of the time after compilation.")

@@ -6,14 +6,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from goalward.algos.base import Learner
 from goalward.backend import default_device
 from goalward.errors import UserError, brief, listed
-from goalward.run.program import Program
+
+if TYPE_CHECKING:
+    from goalward.run.program import Program
 
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
 _WRITING = 2.0  # times the size of a checkpoint, to copy and compress it; measured with Orbax, 0.8 to 2.4 GB
@@ -38,21 +40,21 @@ def require_memory_for_checkpoints(program: Program, *, num_on_host: int, num_wr
     _require(needed, "Training and its checkpoints", _for_training(program.learner), of_host=True)
 
 
-def require_memory_of(program: Any, best: Any, learner: Learner, *, num_devices: int = 1) -> None:
+def require_memory_of(compiled: Any, best: Any, learner: Learner, *, num_devices: int = 1) -> None:
     """Raises if a compiled training program takes more than the device holds: its rollouts are known only now.
 
     `best` are the parameters that are kept beside it; `num_devices` of them share the memory.
     """
-    of_program = bytes_of_program(program)
+    of_program = bytes_of_program(compiled)
     if of_program is not None:
         of_best = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(best))
         fewer = _for_training(learner, "shorter rollouts (rollout_length)", "smaller minibatches (batch_size)")
         _require(num_devices * (of_program + of_best), "Training", fewer)
 
 
-def bytes_of_program(program: Any) -> int | None:
+def bytes_of_program(compiled: Any) -> int | None:
     """Returns the memory that a compiled program asks for on a device, its arguments and results included."""
-    analysis = program.memory_analysis()
+    analysis = compiled.memory_analysis()
     if analysis is None:
         return None
     kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes

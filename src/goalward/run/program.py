@@ -8,7 +8,7 @@ The generator is threefry by name: JAX's `rbg` draws other numbers under `vmap` 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -109,7 +109,11 @@ class Program:
     def shapes(self) -> Any:
         """Returns the shapes of the learner's state, [R, ...]; what is traced for them `init` need not trace again."""
         shapes = jax.eval_shape(self._init_jit, self._key_shapes())
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._split), shapes)
+
+        def placed(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._split, weak_type=x.weak_type)
+
+        return jax.tree.map(placed, shapes)
 
     def _key_shapes(self) -> jax.ShapeDtypeStruct:
         key = jax.eval_shape(lambda: jax.random.key(0, impl=KEY_IMPL))
@@ -119,18 +123,20 @@ class Program:
     def compile(self, num_episodes: int, *, is_new: bool = True) -> Any:
         """Returns `advance`, compiled; what a run begins with besides is compiled with it, for JAX to find it so.
 
-        That is an evaluation, and `init` where the run is new. While one program is compiled, or loaded from the cache,
-        Python traces the next.
+        That is an evaluation, and `init` where the run is new. While other threads compile one program, or load it from
+        the cache, this one lowers the next: here contexts of JAX hold, such as a default device.
         """
         state, keys = self.shapes(), self._key_shapes()
+
+        def lowered() -> Iterator[Any]:
+            if is_new:
+                yield self._init_jit.lower(keys)
+            yield self.advance.lower(state, np.int32(1))
+            yield self._evaluate_jit.lower(state.params, keys, num_episodes=num_episodes, greedy=False)
+
         with ThreadPoolExecutor() as beside:
-            init = beside.submit(self._init_jit.lower(keys).compile) if is_new else None
-            advance = beside.submit(self.advance.lower(state, np.int32(1)).compile)
-            lowered = self._evaluate_jit.lower(state.params, keys, num_episodes=num_episodes, greedy=False)
-            beside.submit(lowered.compile).result()
-            if init is not None:
-                init.result()
-            return advance.result()
+            *_, advance, _ = beside.map(lambda one: one.compile(), lowered())
+        return advance
 
     @without_looking_for_garbage()
     def init(self) -> Any:

@@ -1,5 +1,8 @@
 """Environments that are traced once for all programs of a run."""
 
+import copy
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +62,54 @@ def test_programs_are_the_same_as_without_it(task):
     env = gw.make(task)
 
     assert programs_of(TracedOnce(env)) == programs_of(env)
+
+
+def test_a_changed_environment_is_traced_anew():
+    env = Counted()
+    before = TracedOnce(env)
+    programs_of(before)
+    first = list(env.calls)
+    programs_of(TracedOnce(env))
+
+    assert env.calls == first + first
+
+
+@dataclass  # compared by value, so that it has no hash
+class Reset:
+    env: Counted
+
+    def __call__(self, key):
+        return self.env.reset(key)
+
+
+class Slotted:
+    __slots__ = ("env",)  # and none for weak references
+
+    def __init__(self, env):
+        self.env = env
+
+    def __call__(self, key):
+        return self.env.reset(key)
+
+
+@pytest.mark.parametrize("kind", [Reset, Slotted])
+def test_whatever_can_be_called_may_be_its_reset(kind):
+    env, other = Counted(), Counted()
+    env.reset = kind(other)
+    state, _ = TracedOnce(env).reset(jax.random.key(0))
+
+    assert state.shape == (1, 1)
+    assert other.calls == ["reset"]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_it_can_be_copied(copied):
+    once = TracedOnce(Counted())
+    once.reset(jax.random.key(0))
+    other = copied(once)
+
+    assert other.spec == once.spec
+    assert jax.eval_shape(other.reset, jax.random.key(0))[0].shape == (1, 1)
 
 
 def test_everything_else_is_the_environments_own():

@@ -117,7 +117,7 @@ def test_devices_that_do_not_fit_are_explained(goalward, tmp_path, options, sent
 def test_processes_that_cannot_divide_the_work_are_told_so(monkeypatch):
     """Three of them with a device each, and nobody has said how many devices to take."""
     monkeypatch.setattr("jax.process_count", lambda: 3)
-    monkeypatch.setattr("jax.local_devices", lambda process, backend: jax.devices()[process : process + 1])
+    monkeypatch.setattr("goalward.run.devices._of_processes", lambda kind: [[d] for d in jax.devices(kind)[:3]])
     with pytest.raises(gw.UserError) as caught:
         make_mesh(4, 64)
 
@@ -133,7 +133,7 @@ def test_every_process_takes_part_with_as_many_devices_as_the_others(monkeypatch
     """Two of them, with two devices and with four."""
     own = [jax.devices()[:2], jax.devices()[2:6]]
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    monkeypatch.setattr("jax.local_devices", lambda process, backend: own[process])
+    monkeypatch.setattr("goalward.run.devices._of_processes", lambda kind: own)
 
     assert make_mesh(4, 64).devices.flatten().tolist() == [*own[0], *own[1][:2]]
     assert make_mesh(4, 64, 2).devices.flatten().tolist() == [own[0][0], own[1][0]]
@@ -148,9 +148,8 @@ def test_every_process_takes_part_with_as_many_devices_as_the_others(monkeypatch
 
 @pytest.mark.usefixtures("free_choice")
 def test_joined_processes_need_devices_of_the_chosen_kind(monkeypatch):
-    """As two with GPUs where CPUs were chosen, of which JAX shows each process its own alone."""
+    """As two with GPUs where CPUs were chosen, of which each process sees its own alone."""
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    monkeypatch.setattr("jax.local_devices", lambda process, backend: [[], jax.devices(backend)][process == 0])
     with jax.default_device(jax.devices()[0]), pytest.raises(gw.UserError) as caught:
         make_mesh(4, 64)
 

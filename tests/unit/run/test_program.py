@@ -13,6 +13,7 @@ from jax import monitoring
 
 import goalward as gw
 from goalward.algos.cppo import CPPOLearner
+from goalward.envs import registry
 from goalward.evaluate.episodes import EpisodeResults
 from goalward.run.devices import make_mesh
 from goalward.run.program import Program, compiler_options
@@ -85,8 +86,9 @@ def test_garbage_is_not_looked_for_while_a_suite_is_imported_and_programs_are_ma
 
         monkeypatch.setattr(CPPOLearner, name, watched)
 
-    def make_env(**arguments):
-        seen.append(("make", gc.isenabled()))
+    def load_suite(*args, load=registry._load_suite):
+        seen.append(("import", gc.isenabled()))
+        return load(*args)
 
     def lower(states, count):
         seen.append(("lower", gc.isenabled()))
@@ -94,7 +96,7 @@ def test_garbage_is_not_looked_for_while_a_suite_is_imported_and_programs_are_ma
 
     for name in ("init", "iterate", "act"):
         watch(name)
-    monkeypatch.setattr("goalward.envs.toy.rooms.Rooms", make_env)
+    monkeypatch.setattr(registry, "_load_suite", load_suite)
     advance = program.advance
     program.advance = SimpleNamespace(lower=lower)
     (gc.enable if is_on else gc.disable)()
@@ -104,7 +106,7 @@ def test_garbage_is_not_looked_for_while_a_suite_is_imported_and_programs_are_ma
         assert gc.isenabled() == is_on
     finally:
         gc.enable()
-    assert set(seen) == {(name, False) for name in ("make", "init", "iterate", "lower", "act")}
+    assert set(seen) == {(name, False) for name in ("import", "init", "iterate", "lower", "act")}
 
 
 @pytest.fixture
