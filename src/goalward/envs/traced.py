@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.interpreters import partial_eval
 
 from goalward.envs.base import GoalEnv
 
@@ -14,16 +16,15 @@ class TracedOnce:
     """An environment that is traced once, as it is when this is made; other attributes are read from it.
 
     A run has three programs or more: one makes the first episodes, one trains, and others evaluate. A simulator's step
-    may take more than a second to trace, and is the same in all of them. What is traced is put into each program as it
-    is, and not as a function to be called, so that programs are the same as without it.
+    may take more than a second to trace, and is the same in all of them. What is traced is put into each program less
+    what it computes in vain, and not as a function to be called, so that programs compute the same as without it.
     """
 
     def __init__(self, env: GoalEnv) -> None:
         self._env = env
         self.spec = env.spec
-        # New functions each time: JAX remembers the trace of a function, and the environment may have changed since.
-        self.reset = jax.jit(functools.partial(env.reset), inline=True)
-        self.step = jax.jit(functools.partial(env.step), inline=True)
+        self.reset = _traced_once(env.reset)
+        self.step = _traced_once(env.step)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
@@ -31,3 +32,21 @@ class TracedOnce:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles the environment alone, since compiled functions cannot be."""
         return TracedOnce, (self._env,)
+
+
+def _traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that runs `function` once for arguments of the same shapes, and keeps what its results need.
+
+    Simulators compute a lot that no observation and no later step asks for. XLA would leave it out too, but only after
+    Python has batched all of it over environments and over seeds and has lowered it, program by program.
+    """
+
+    def needed(*args: Any) -> Any:
+        # A new function each time: JAX remembers the trace of a function, and the environment may have changed since.
+        traced, shapes = jax.make_jaxpr(functools.partial(function), return_shape=True)(*args)
+        all_results = [True] * len(traced.jaxpr.outvars)
+        less, _ = partial_eval.dce_jaxpr(traced.jaxpr, all_results, instantiate=True)  # effects stay, such as prints
+        results = jax.core.eval_jaxpr(less, traced.consts, *jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    return jax.jit(needed, inline=True)

@@ -57,11 +57,60 @@ def test_its_code_runs_once_for_all_programs():
     assert len(alone.calls) > 4
 
 
-@pytest.mark.parametrize("task", ["toy/rooms", "toy/swarm"])
-def test_programs_are_the_same_as_without_it(task):
-    env = gw.make(task)
+def test_programs_are_the_same_as_without_it_where_nothing_is_computed_in_vain():
+    env = gw.make("toy/swarm")
 
     assert programs_of(TracedOnce(env)) == programs_of(env)
+
+
+@pytest.mark.parametrize("task", ["toy/rooms", "smax/3m"])
+def test_a_run_computes_the_same_bits_as_without_it(task):
+    def begin(env):
+        learner = gw.CPPO(num_envs=2, rollout_length=4, batch_size=4, hidden_sizes=(8,)).resolve(env.spec).bind(env, 2)
+        program = Program(env, learner, range(2))
+        states, metrics = program.advance(program.init(), np.int32(2))
+        return states, metrics, program.evaluate(states.params, 0, 2)
+
+    env = gw.make(task)
+    with jax.numpy_rank_promotion("allow"):  # as the suites do
+        alone, once = (jax.tree.leaves(begin(one)) for one in (env, TracedOnce(env)))
+    for expected, found in zip(alone, once, strict=True):
+        if jnp.issubdtype(expected.dtype, jax.dtypes.prng_key):
+            expected, found = jax.random.key_data(expected), jax.random.key_data(found)
+        np.testing.assert_array_equal(found, expected)
+
+
+class Wasteful(Counted):
+    """Computes what nobody asks for at every step, in a loop that does something else too, and says how it stands."""
+
+    def step(self, key, state, action):
+        def turn(_, carry):
+            position, angle = carry
+            return position + 0.5 * action, jnp.arctan2(angle, position)
+
+        position, angle = jax.lax.fori_loop(0, 2, turn, (state, state))
+        jax.debug.callback(self.calls.append, position[0, 0])
+        jnp.tan(angle).sum()
+        return self.show(position)
+
+
+def test_what_is_computed_in_vain_is_left_out():
+    alone, once = (programs_of(env)[1] for env in (Wasteful(), TracedOnce(Wasteful())))
+
+    assert "atan2" in alone
+    assert "atan2" not in once
+
+
+def test_what_an_environment_says_besides_is_still_said():
+    env = Wasteful()
+    once = TracedOnce(env)
+    state, _ = once.reset(jax.random.key(0))
+    after, step = once.step(jax.random.key(1), state, jnp.full((1, 1), 0.25))
+    jax.effects_barrier()
+
+    np.testing.assert_allclose(after, state + 0.25)
+    np.testing.assert_array_equal(step.achieved, after)
+    assert env.calls == ["reset", float(after[0, 0])]
 
 
 def test_a_changed_environment_is_traced_anew():
