@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from timing import call_seconds
 
 import goalward as gw
+from goalward.envs.traced import TracedOnce
 from goalward.run.config import make_plan
 from goalward.run.directory import versions
 from goalward.run.program import Program
@@ -30,7 +31,7 @@ SHORT_EPISODES = ["navix/empty-random-16x16", "navix/fourrooms", "smax/3m", "con
 def measure(task: str, num_seeds: int) -> dict[str, Any]:
     """Returns one row of the results."""
     plan = make_plan(task=task)
-    env = gw.make(task, **plan.run.env)
+    env = TracedOnce(gw.make(task, **plan.run.env))
     program = Program(env, plan.algo.bind(env, STEPS // plan.algo.steps_per_iteration()), range(num_seeds))
     states = program.init()
     evaluation = min(call_seconds(lambda: program.evaluate(states.params, 0, EPISODES), repeats=3))

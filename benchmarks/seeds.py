@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 import goalward as gw
 from goalward.envs.tasks import DEFAULT_TASK
+from goalward.envs.traced import TracedOnce
 from goalward.run.config import make_plan
 from goalward.run.devices import make_mesh
 from goalward.run.directory import versions
@@ -28,7 +29,7 @@ from goalward.run.program import Program
 def seconds_per_iteration(task: str, num_seeds: int, repeats: int = 5, iterations: int = 4) -> float:
     """Returns the best of several timings, without compilation."""
     plan = make_plan(task=task)
-    env = gw.make(task, **plan.run.env)
+    env = TracedOnce(gw.make(task, **plan.run.env))
     learner = plan.algo.bind(env, plan.num_iterations)
     program = Program(env, learner, range(num_seeds), make_mesh(num_seeds, learner.num_envs))
     states, _ = jax.block_until_ready(program.advance(program.init(), jnp.int32(1)))

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.interpreters import partial_eval
 
-from goalward.envs.base import GoalEnv
+from goalward.envs.base import GoalEnv, TimeStep
+
+try:
+    from jax.interpreters.partial_eval import dce_jaxpr
+except ImportError:  # it is none of what JAX promises to keep
+    dce_jaxpr = None  # type: ignore[assignment]
 
 
 class TracedOnce:
-    """An environment that is traced once, as it is when this is made; other attributes are read from it.
+    """An environment that is traced when it is first used, and must not change after; all else is read from it.
 
     A run has three programs or more: one makes the first episodes, one trains, and others evaluate. A simulator's step
     may take more than a second to trace, and is the same in all of them. What is traced is put into each program less
@@ -23,8 +27,16 @@ class TracedOnce:
     def __init__(self, env: GoalEnv) -> None:
         self._env = env
         self.spec = env.spec
-        self.reset = _traced_once(env.reset)
-        self.step = _traced_once(env.step)
+        self._reset = _traced_once(env.reset)
+        self._step = _traced_once(env.step)
+
+    def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
+        """Returns what the environment's own does."""
+        return self._reset(key)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        """Returns what the environment's own does."""
+        return self._step(key, state, action)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
@@ -44,9 +56,10 @@ def _traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
     def needed(*args: Any) -> Any:
         # A new function each time: JAX remembers the trace of a function, and the environment may have changed since.
         traced, shapes = jax.make_jaxpr(functools.partial(function), return_shape=True)(*args)
-        all_results = [True] * len(traced.jaxpr.outvars)
-        less, _ = partial_eval.dce_jaxpr(traced.jaxpr, all_results, instantiate=True)  # effects stay, such as prints
-        results = jax.core.eval_jaxpr(less, traced.consts, *jax.tree.leaves(args))
+        jaxpr = traced.jaxpr
+        if dce_jaxpr is not None:
+            jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)  # effects stay, such as prints
+        results = jax.core.eval_jaxpr(jaxpr, traced.consts, *jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return jax.jit(needed, inline=True)

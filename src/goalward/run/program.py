@@ -121,7 +121,7 @@ class Program:
 
     @without_looking_for_garbage()
     def compile(self, num_episodes: int, *, is_new: bool = True) -> Any:
-        """Returns `advance`, compiled; what a run begins with besides is compiled with it, for JAX to find it so.
+        """Returns `advance`, compiled; what a run begins with besides is compiled too, and kept by JAX for its call.
 
         That is an evaluation, and `init` where the run is new. While other threads compile one program, or load it from
         the cache, this one lowers the next: here contexts of JAX hold, such as a default device.

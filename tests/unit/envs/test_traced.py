@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import goalward as gw
+from goalward.envs import traced
 from goalward.envs.base import can_render, can_survey
 from goalward.envs.traced import TracedOnce
 from goalward.run.program import Program
@@ -101,11 +102,17 @@ def test_what_is_computed_in_vain_is_left_out():
     assert "atan2" not in once
 
 
+def test_a_jax_that_cannot_leave_it_out_computes_it(monkeypatch):
+    monkeypatch.setattr(traced, "dce_jaxpr", None)
+
+    assert "atan2" in programs_of(TracedOnce(Wasteful()))[1]
+
+
 def test_what_an_environment_says_besides_is_still_said():
     env = Wasteful()
     once = TracedOnce(env)
-    state, _ = once.reset(jax.random.key(0))
-    after, step = once.step(jax.random.key(1), state, jnp.full((1, 1), 0.25))
+    state, _ = once.reset(key=jax.random.key(0))
+    after, step = once.step(key=jax.random.key(1), state=state, action=jnp.full((1, 1), 0.25))
     jax.effects_barrier()
 
     np.testing.assert_allclose(after, state + 0.25)
