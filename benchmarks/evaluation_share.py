@@ -32,7 +32,7 @@ def measure(task: str, num_seeds: int) -> dict[str, Any]:
     """Returns one row of the results."""
     plan = make_plan(task=task)
     env = TracedOnce(gw.make(task, **plan.run.env))
-    program = Program(env, plan.algo.bind(env, STEPS // plan.algo.steps_per_iteration()), range(num_seeds))
+    program = Program(plan.algo.bind(env, STEPS // plan.algo.steps_per_iteration()), range(num_seeds))
     states = program.init()
     evaluation = min(call_seconds(lambda: program.evaluate(states.params, 0, EPISODES), repeats=3))
     states, _ = jax.block_until_ready(program.advance(states, jnp.int32(1)))

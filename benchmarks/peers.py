@@ -82,7 +82,7 @@ def our_ppo(seed: int, value_clip: float | None = None) -> dict[str, float]:
         hidden_sizes=WIDTHS,
         use_layer_norm=False,
     ).bind(env, ITERATIONS)
-    program = Program(env, learner, range(seed, seed + 1))
+    program = Program(learner, range(seed, seed + 1))
     state, speed = _timed(program.advance, program.init(), 1, ITERATIONS - 1, ENVS * ROLLOUT)
     results = program.evaluate_fresh(state.params, SCORED_EPISODES, greedy=False)
     return {"score": float(results.ret[0]), "steps_per_second": speed}
@@ -221,7 +221,7 @@ def our_csac(seed: int) -> dict[str, float]:
         max_log_std=2.0,
     ).bind(env, 100)
     assert learner.num_updates == CRL_UPDATES
-    program = Program(env, learner, range(seed, seed + 1))
+    program = Program(learner, range(seed, seed + 1))
     _, speed = _timed(program.advance, program.init(), CRL_PREFILLED, CRL_TIMED, steps)
     return {"steps_per_second": speed}
 

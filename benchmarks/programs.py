@@ -109,7 +109,7 @@ def set_up(task: str, options: argparse.Namespace) -> Setup:
     env = gw.make(task, **plan.run.env)
     plan = plan.for_env(env)
     learner = plan.algo.bind(TracedOnce(env), plan.num_iterations)
-    program = Program(learner.env, learner, plan.seed_numbers)
+    program = Program(learner, plan.seed_numbers)
     require_memory(program, num_seeds=plan.run.seeds, num_episodes=plan.run.eval_episodes)
     return Setup(plan, env, learner, program)
 

@@ -31,7 +31,7 @@ def seconds_per_iteration(task: str, num_seeds: int, repeats: int = 5, iteration
     plan = make_plan(task=task)
     env = TracedOnce(gw.make(task, **plan.run.env))
     learner = plan.algo.bind(env, plan.num_iterations)
-    program = Program(env, learner, range(num_seeds), make_mesh(num_seeds, learner.num_envs))
+    program = Program(learner, range(num_seeds), make_mesh(num_seeds, learner.num_envs))
     states, _ = jax.block_until_ready(program.advance(program.init(), jnp.int32(1)))
     timings = []
     for _ in range(repeats):

@@ -1,6 +1,7 @@
 """Strict arithmetic and one compilation cache for all tests."""
 
 import os
+import re
 from pathlib import Path
 
 # Most of the tests' time is compilation, and code that runs once need not be optimised. The emitters of fused loops
@@ -20,6 +21,7 @@ os.environ |= {"JAX_NUM_CPU_DEVICES": "8", "GOALWARD_DEVICES": "1"}
 import jax
 import pytest
 from hypothesis import HealthCheck, settings
+from jax import monitoring
 
 from goalward.cli import main
 
@@ -58,6 +60,21 @@ def goalward(capsys):
         return exit_info.value.code, shown.out, shown.err
 
     return run
+
+
+@pytest.fixture
+def stages_of_programs():
+    """What JAX does for the programs of runs, as (stage, name of the program), such as (backend_compile, advance)."""
+    seen = []
+
+    def note(event, seconds, fun_name="", **details):
+        name = re.search("_(init|advance|evaluate)", fun_name)
+        if name:
+            seen.append((event.rpartition("/")[2].removesuffix("_duration"), name[1]))
+
+    monitoring.register_event_duration_secs_listener(note)
+    yield seen
+    monitoring.unregister_event_duration_listener(note)
 
 
 @pytest.fixture(scope="module")

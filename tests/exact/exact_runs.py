@@ -51,7 +51,7 @@ def training_of(directory, reporter):
     """Returns the training of a run on one device, as it is made after all checks."""
     plan, env = directory.plan(), gw.make("toy/rooms")
     learner = plan.algo.bind(env, plan.num_iterations)
-    program = Program(env, learner, plan.seed_numbers)
+    program = Program(learner, plan.seed_numbers)
     return Training([Member(directory, plan, learner)], Programs(program, program), reporter)
 
 
@@ -67,7 +67,7 @@ def final_state(path, env):
     directory = RunDirectory.open(path)
     plan = directory.plan()
     learner = plan.algo.bind(env, plan.num_iterations)
-    program = Program(env, learner, plan.seed_numbers)
+    program = Program(learner, plan.seed_numbers)
     checkpoints = Checkpoints(directory.checkpoints)
     state, _ = checkpoints.restore(checkpoints.latest(), jax.eval_shape(lambda: first_state(program)))
     checkpoints.close()

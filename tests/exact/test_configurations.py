@@ -60,8 +60,8 @@ def test_a_seed_of_a_configuration_learns_as_if_it_were_trained_alone(algo):
     configs = [dataclasses.replace(plan.algo, **{name: values[i] for name, values in varied.items()}) for i in range(3)]
     learners = [config.bind(env, plan.num_iterations) for config in configs]
     configurations = configurations_of(configs, env, plan.num_iterations)
-    together = after_two_iterations(Program(env, learners[0], range(3, 5), configurations=configurations))
-    first, state, metrics = after_two_iterations(Program(env, learners[2], range(4, 5)))
+    together = after_two_iterations(Program(learners[0], range(3, 5), configurations=configurations))
+    first, state, metrics = after_two_iterations(Program(learners[2], range(4, 5)))
     first_beside, state_beside = (jax.tree.map(lambda x: x[-1:], tree) for tree in together[:2])
 
     assert set(configurations.values) == set(varied)
@@ -73,7 +73,7 @@ def test_a_seed_of_a_configuration_learns_as_if_it_were_trained_alone(algo):
     for name, values in metrics.items():
         np.testing.assert_allclose(together[2][name][:, -1:], values, atol=1e-4, rtol=1e-4, err_msg=name)
     # In the middle as well: seed 3 of the second configuration is the third row.
-    _, state, _ = after_two_iterations(Program(env, learners[1], range(3, 4)))
+    _, state, _ = after_two_iterations(Program(learners[1], range(3, 4)))
     beside = jax.tree.map(lambda x: x[2:3], together[1].params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), beside, state.params)
     # Seed 4 of the first configuration, which began in the same state, has learned something else.
@@ -83,7 +83,7 @@ def test_a_seed_of_a_configuration_learns_as_if_it_were_trained_alone(algo):
 def test_configurations_without_a_difference_are_rows_all_the_same():
     env = gw.make("toy/rooms")
     config = gw.CPPO(num_envs=4, rollout_length=8, batch_size=16, hidden_sizes=(8,)).resolve(env.spec)
-    program = Program(env, config.bind(env, 1), range(1), configurations=configurations_of([config, config], env, 1))
+    program = Program(config.bind(env, 1), range(1), configurations=configurations_of([config, config], env, 1))
     keys = jax.random.key_data(program.init().key)
 
     assert program.num_rows == 2

@@ -58,7 +58,7 @@ def test_a_replay_is_written_in_place(num_seeds):
     env = gw.make("toy/rooms")
     config = gw.CDQN(num_envs=64, rollout_length=4, batch_size=16, replay_size=2048, hidden_sizes=(8,))
     learner = config.bind(env, 1)
-    program = Program(env, learner, range(num_seeds))
+    program = Program(learner, range(num_seeds))
     compiled = program.advance.lower(jax.eval_shape(program.init), jnp.int32(1)).compile()
 
     assert compiled.memory_analysis().temp_size_in_bytes < num_seeds * learner.replay_bytes / 4
@@ -72,7 +72,7 @@ def test_a_seed_learns_the_same_alone_and_beside_another(algo):
     learner = plan.algo.bind(env, plan.num_iterations)
 
     def after_two_iterations(seeds):
-        program = Program(env, learner, seeds)
+        program = Program(learner, seeds)
         states, _ = program.advance(program.init(), jnp.int32(2))
         return jax.tree.map(lambda x: x[-1], states)
 

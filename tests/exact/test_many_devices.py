@@ -28,7 +28,7 @@ def after_two_iterations(algo, settings, num_seeds, devices):
     plan = make_plan(task="toy/rooms", algo=algo, preset="quick", settings=SETTINGS | settings)
     env = gw.make("toy/rooms")
     learner = plan.algo.bind(env, plan.num_iterations)
-    program = Program(env, learner, range(num_seeds), mesh_of(devices))
+    program = Program(learner, range(num_seeds), mesh_of(devices))
     advance = program.advance.lower(program.init(), np.int32(2)).compile()
     state, metrics = advance(program.init(), np.int32(2))
     evaluation = program.evaluate(state.params, 1, 8)

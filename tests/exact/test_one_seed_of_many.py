@@ -17,7 +17,7 @@ def programs():
     plan = make_plan(task="toy/rooms", preset="quick", settings=SETTINGS)
     env = gw.make("toy/rooms")
     learner = plan.algo.bind(env, plan.num_iterations)
-    return learner, Program(env, learner, range(3, 4)), Program(env, learner, range(8))
+    return learner, Program(learner, range(3, 4)), Program(learner, range(8))
 
 
 @pytest.fixture(scope="module")

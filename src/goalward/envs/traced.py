@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.extend.core import jaxpr_as_fun
 
 from goalward.envs.base import GoalEnv, TimeStep
 
@@ -25,10 +26,10 @@ class TracedOnce:
     """
 
     def __init__(self, env: GoalEnv) -> None:
-        self._env = env
+        self._env: GoalEnv = env._env if isinstance(env, TracedOnce) else env  # traced anew
         self.spec = env.spec
-        self._reset = _traced_once(env.reset)
-        self._step = _traced_once(env.step)
+        self._reset = _traced_once(self._env.reset)
+        self._step = _traced_once(self._env.step)
 
     def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
         """Returns what the environment's own does."""
@@ -59,7 +60,7 @@ def _traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
         jaxpr = traced.jaxpr
         if dce_jaxpr is not None:
             jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)  # effects stay, such as prints
-        results = jax.core.eval_jaxpr(jaxpr, traced.consts, *jax.tree.leaves(args))
+        results = jaxpr_as_fun(traced.replace(jaxpr=jaxpr))(*jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return jax.jit(needed, inline=True)

@@ -106,7 +106,7 @@ class _Saved:
         self.env = environment_of(self.plan, env)
         self.learner = settings_of(self.plan, algo).bind(TracedOnce(self.env), self.plan.num_iterations)
         self.seeds = self.plan.seed_numbers
-        self.program = Program(self.learner.env, self.learner, self.seeds)
+        self.program = Program(self.learner, self.seeds)
         if not directory.checkpoints.is_dir():
             raise UserError(f"The run '{path}' has no checkpoint yet.")
         with Checkpoints(directory.checkpoints) as checkpoints:

@@ -46,7 +46,7 @@ class Training:
         self.env = first.learner.env
         self.evaluations = first.evaluations
         self.reporter = reporter
-        self.program, self.program_of_one = programs
+        self.program, self.program_alone = programs
         self.mesh = self.program.mesh
         self.progress = Progress()
         self.evaluated: set[int] = set()  # iterations whose evaluation is on record
@@ -95,6 +95,8 @@ class Training:
     def _train(self, any_is_interrupted: Callable[[], bool]) -> TrainingState:
         """Returns the state after the last iteration, evaluated."""
         state = self._newest_state()
+        if state is not None and self.progress.iteration == self.plan.num_iterations:
+            return state
         with self.reporter.waiting("Compiling training and evaluation"):
             advance = self.program.compile(self.plan.run.eval_episodes, is_new=state is None)
             if state is None:
@@ -154,7 +156,7 @@ class Training:
         if iteration is None:
             self._keep_records(up_to_iteration=-1)
             return None
-        shapes = jax.eval_shape(lambda: first_state(self.program_of_one))
+        shapes = jax.eval_shape(lambda: first_state(self.program_alone))
         # Those of several runs stay with the host until they are one: no single device need hold them all.
         place = self.program.place if len(self.members) == 1 else _as_they_are
         restored = [member.restore(iteration, shapes, place) for member in self.members]
@@ -281,8 +283,8 @@ class Training:
         runs = []
         for member, part in zip(self.members, self._parts((state.learner.params, state.best)), strict=True):
             # From the devices that share all rows to the one that measures a run, where that is not the same.
-            params, best = self.program_of_one.place(part) if len(self.members) > 1 else part
-            runs.append(member.finish(self.program_of_one, params, best, self.reporter, stop_if_asked))
+            params, best = self.program_alone.place(part) if len(self.members) > 1 else part
+            runs.append(member.finish(self.program_alone, params, best, self.reporter, stop_if_asked))
         self._tell_ceilings()
         self._tell_evaluation_share()
         for run in runs:

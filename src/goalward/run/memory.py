@@ -6,16 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from goalward.algos.base import Learner
 from goalward.backend import default_device
 from goalward.errors import UserError, brief, listed
-
-if TYPE_CHECKING:
-    from goalward.run.program import Program
+from goalward.run.program import Program
 
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or the word max
 _WRITING = 2.0  # times the size of a checkpoint, to copy and compress it; measured with Orbax, 0.8 to 2.4 GB

@@ -76,14 +76,12 @@ class Program:
 
     def __init__(
         self,
-        env: GoalEnv,
         learner: Learner,
         seeds: range,
         mesh: Mesh | None = None,
         configurations: Configurations | None = None,
     ) -> None:
         configurations = configurations or Configurations(1, {}, lambda _: learner)
-        self.env = env
         self.learner = learner  # the first configuration's
         self.mesh = mesh
         self.num_rows = configurations.num * len(seeds)
@@ -202,7 +200,7 @@ class Program:
             def policy(key: jax.Array, obs: jax.Array, goal: jax.Array, mask: jax.Array) -> jax.Array:
                 return learner.act(params, obs, goal, mask, None if greedy else key)
 
-            return run_episodes(self.env, policy, key, num_episodes)
+            return run_episodes(learner.env, policy, key, num_episodes)
 
         results = jax.tree.map(lambda x: x.mean(-1), self._each_seed(one_seed)(params, keys))
         return Evaluation(results.success, results.ret, results.length, results.metrics)

@@ -178,12 +178,12 @@ def _programs(plans: Sequence[Plan], learner: Learner, devices: int | None, repo
     mesh = without_endless_waits(make_mesh(num_rows, learner.num_envs, devices), env, devices, reporter.say)
     episodes, at_end = plan.run.eval_episodes, plan.run.absolute_factor * plan.run.eval_episodes
     if len(plans) == 1:
-        together = alone = Program(env, learner, plan.seed_numbers, mesh)
+        together = alone = Program(learner, plan.seed_numbers, mesh)
         episodes = max(episodes, at_end)
     else:
         configurations = configurations_of([plan.algo for plan in plans], env, plan.num_iterations)
-        together = Program(env, learner, plan.seed_numbers, mesh, configurations)
-        alone = Program(env, learner, plan.seed_numbers)
+        together = Program(learner, plan.seed_numbers, mesh, configurations)
+        alone = Program(learner, plan.seed_numbers)
         require_memory_for_episodes(together, num_seeds, at_end)  # by one device, whatever trains
     require_memory(together, num_seeds=seeds_in_memory(mesh, num_rows), num_episodes=episodes)
     num_written = num_seeds if is_first() else 0

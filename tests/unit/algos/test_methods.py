@@ -140,7 +140,7 @@ def test_where_training_hardly_fits_the_replay_is_among_what_can_be_changed(monk
     monkeypatch.setattr("goalward.run.memory.device_memory", lambda: learner.replay_bytes + 1)
 
     with pytest.raises(gw.UserError, match=r"Training would keep .* shorter replay \(replay_size\)"):
-        require_memory(Program(env, learner, range(1)), num_seeds=1, num_episodes=1)
+        require_memory(Program(learner, range(1)), num_seeds=1, num_episodes=1)
 
 
 def test_advice_about_memory_names_what_would_help(monkeypatch):
@@ -160,7 +160,7 @@ def test_advice_about_memory_names_what_would_help(monkeypatch):
         return [word for word in ("replay_size", "rollout_length", "batch_size") if word in str(error.value)]
 
     for learner, replay in ((without_replay, []), (with_replay, ["replay_size"])):
-        assert advice(require_memory, learner, Program(env, learner, range(1)), num_seeds=1, num_episodes=1) == replay
+        assert advice(require_memory, learner, Program(learner, range(1)), num_seeds=1, num_episodes=1) == replay
         whole = advice(require_memory_of, learner, program, [], learner, num_devices=10**9)
         assert whole == [*replay, "rollout_length", "batch_size"]
 

@@ -99,7 +99,7 @@ def test_phases_count_as_often_as_they_come(monkeypatch, order, times):
     settings = {"num_envs": 8, "rollout_length": 8, "batch_size": 16, "hidden_sizes": (8,), "num_epochs": 2}
     learner = gw.CPPO(**settings, advantage_order=order).bind(env, 1)
     monkeypatch.setattr("throughput.call_seconds", lambda call, repeats: [1.0] * repeats)
-    program = Program(env, learner, range(NUM_SEEDS))
+    program = Program(learner, range(NUM_SEEDS))
     phases = throughput.seconds_by_phase(program, learner, program.init(), repeats=1)
 
     assert phases == {"rollout": 1.0, "critic": 2.0, "advantages": times, "policy": 2.0}

@@ -39,7 +39,7 @@ class Counted(gw.GoalEnv):
 def programs_of(env):
     """Returns the texts of what makes the first state, trains and evaluates."""
     learner = gw.CPPO(num_envs=2, rollout_length=4, batch_size=4, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
-    program = Program(env, learner, range(2))
+    program = Program(learner, range(2))
     keys = jax.random.split(jax.random.key(0), 2)
     state = program.shapes()
     return [
@@ -68,7 +68,7 @@ def test_programs_are_the_same_as_without_it_where_nothing_is_computed_in_vain()
 def test_a_run_computes_the_same_bits_as_without_it(task):
     def begin(env):
         learner = gw.CPPO(num_envs=2, rollout_length=4, batch_size=4, hidden_sizes=(8,)).resolve(env.spec).bind(env, 2)
-        program = Program(env, learner, range(2))
+        program = Program(learner, range(2))
         states, metrics = program.advance(program.init(), np.int32(2))
         return states, metrics, program.evaluate(states.params, 0, 2)
 
@@ -126,8 +126,10 @@ def test_a_changed_environment_is_traced_anew():
     programs_of(before)
     first = list(env.calls)
     programs_of(TracedOnce(env))
-
     assert env.calls == first + first
+
+    programs_of(TracedOnce(before))
+    assert env.calls == 3 * first
 
 
 @dataclass  # compared by value, so that it has no hash

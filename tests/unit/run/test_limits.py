@@ -23,7 +23,7 @@ from goalward.run.train import train_together
 def small_program(num_seeds, mesh=None):
     env = gw.make("toy/rooms")
     learner = gw.CPPO(num_envs=4, rollout_length=4, batch_size=4, hidden_sizes=(8,)).bind(env, 1)
-    return Program(env, learner, range(num_seeds), mesh)
+    return Program(learner, range(num_seeds), mesh)
 
 
 @pytest.mark.parametrize(("num_envs", "rollout_length"), [(10**9, 128), (2**31, 1), (1, 2**31), (10**30, 10**30)])
@@ -78,7 +78,7 @@ def test_what_writing_a_checkpoint_takes_of_the_machine_counts(monkeypatch):
 def test_the_episodes_of_an_evaluation_are_reckoned_from_those_of_training(monkeypatch):
     """As many bytes as the episodes themselves have."""
     program = small_program(num_seeds=2)
-    needed = sum(x.nbytes for x in jax.tree.leaves(start_episodes(program.env, jax.random.key(0), 3 * 10_000)))
+    needed = sum(x.nbytes for x in jax.tree.leaves(start_episodes(program.learner.env, jax.random.key(0), 3 * 10_000)))
 
     monkeypatch.setattr(memory, "device_memory", lambda: needed)
     require_memory(program, num_seeds=3, num_episodes=10_000)

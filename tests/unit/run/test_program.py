@@ -1,7 +1,7 @@
 """The compiled functions of a run."""
 
 import gc
-import re
+import threading
 import weakref
 from types import SimpleNamespace
 
@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import monitoring
 
 import goalward as gw
 from goalward.algos.cppo import CPPOLearner
@@ -22,7 +21,7 @@ from goalward.run.program import Program, compiler_options
 def make_program(env=None, mesh=None, seeds=range(3, 6)):
     env = env or gw.make("toy/rooms")
     learner = gw.CPPO(num_envs=4, rollout_length=8, batch_size=16, hidden_sizes=(8,)).resolve(env.spec).bind(env, 1)
-    return Program(env, learner, seeds, mesh)
+    return Program(learner, seeds, mesh)
 
 
 @pytest.mark.parametrize(("backend", "graphs"), [("gpu", True), ("cpu", False)])
@@ -109,37 +108,22 @@ def test_garbage_is_not_looked_for_while_a_suite_is_imported_and_programs_are_ma
     assert set(seen) == {(name, False) for name in ("import", "init", "iterate", "lower", "act")}
 
 
-@pytest.fixture
-def watched_stages():
-    """What JAX does for the programs of a run: (stage, name of the program)."""
-    seen = []
-
-    def note(event, seconds, fun_name="", **details):
-        name = re.search("_(init|advance|evaluate)", fun_name)
-        if name:
-            seen.append((event.rpartition("/")[2].removesuffix("_duration"), name[1]))
-
-    monitoring.register_event_duration_secs_listener(note)
-    yield seen
-    monitoring.unregister_event_duration_listener(note)
-
-
 @pytest.mark.parametrize("devices", [1, 2, 4])  # without a mesh; seeds on two; environments of each on two as well
 @pytest.mark.parametrize("is_new", [True, False])
-def test_what_is_compiled_before_a_run_begins_is_found_when_it_is_called(watched_stages, devices, is_new):
+def test_what_is_compiled_before_a_run_begins_is_found_when_it_is_called(stages_of_programs, devices, is_new):
     program = make_program(mesh=make_mesh(2, 4, devices), seeds=range(2))
     state = None if is_new else program.init()
-    del watched_stages[:]
+    del stages_of_programs[:]
     advance = program.compile(2, is_new=is_new)
     named = {"advance", "evaluate", "init"} if is_new else {"advance", "evaluate"}
-    assert {name for stage, name in watched_stages if stage == "backend_compile"} == named
+    assert {name for stage, name in stages_of_programs if stage == "backend_compile"} == named
 
-    del watched_stages[:]
+    del stages_of_programs[:]
     state, _ = advance(program.init() if is_new else state, np.int32(1))
     program.evaluate(state.params, 1, 2)
-    assert watched_stages == []
+    assert stages_of_programs == []
     program.evaluate(state.params, 1, 2, greedy=True)
-    assert ("backend_compile", "evaluate") in watched_stages
+    assert ("backend_compile", "evaluate") in stages_of_programs
 
 
 @pytest.mark.parametrize("name", ["_init_jit", "_evaluate_jit", "advance"])
@@ -153,3 +137,20 @@ def test_a_program_that_cannot_be_compiled_is_told(monkeypatch, name):
     monkeypatch.setattr(program, name, SimpleNamespace(lower=lambda *_, **__: SimpleNamespace(compile=fail)))
     with pytest.raises(ValueError, match="no such machine"):
         program.compile(1)
+
+
+def test_a_program_is_compiled_while_the_next_ones_are_lowered(monkeypatch):
+    program, last_is_lowered, in_time = make_program(), threading.Event(), []
+    shapes, evaluate = program.shapes(), program._evaluate_jit
+
+    def lower(*args, **options):
+        last_is_lowered.set()
+        return evaluate.lower(*args, **options)
+
+    first = SimpleNamespace(compile=lambda: in_time.append(last_is_lowered.wait(timeout=60.0)))
+    monkeypatch.setattr(program, "shapes", lambda: shapes)
+    monkeypatch.setattr(program, "_init_jit", SimpleNamespace(lower=lambda keys: first))
+    monkeypatch.setattr(program, "_evaluate_jit", SimpleNamespace(lower=lower))
+    program.compile(1)
+
+    assert in_time == [True]
