@@ -15,6 +15,7 @@ from exact_runs import SETTINGS, as_options, assert_same_run
 from goalward.run.load import load_all
 
 QUICK = ["--preset", "quick", "--seeds", "2", "--out", "run"]
+SMALL = [*QUICK, *as_options(SETTINGS | {"seeds": 2, "steps": 4 * 32})]  # one program, compiled once for all tests
 COMMAND = """
 {patch}
 from goalward.cli import entry
@@ -66,8 +67,7 @@ def said(text):
 def test_what_they_save_is_where_they_go_on(start, tmp_path):
     """Bit for bit, however the parts that each of them holds are gathered for a checkpoint."""
     row_by_row = "import goalward.run.processes as processes; processes._MOST_BYTES_GATHERED = 0"
-    options = [*QUICK, *as_options(SETTINGS | {"seeds": 2, "steps": 4 * 32})]
-    whole = ended(start(options, options, patches=[row_by_row] * 2), 300)
+    whole = ended(start(SMALL, SMALL, patches=[row_by_row] * 2), 300)
     assert [code for code, _, _ in whole] == [0, 0], whole
     assert "All processes are here.\n" in whole[0][1]
     assert "2 devices (cpu), 1 seed on each." in whole[0][1]
@@ -85,8 +85,7 @@ def test_what_they_save_is_where_they_go_on(start, tmp_path):
 
 def test_they_train_with_as_many_devices_as_the_one_that_has_fewest(start, tmp_path):
     more = "import os; os.environ['JAX_NUM_CPU_DEVICES'] = '3'"
-    options = [*QUICK, *as_options(SETTINGS | {"seeds": 2, "steps": 32, "num_evaluations": 1})]
-    results = ended(start(options, options, patches=["", more]), 300)
+    results = ended(start(SMALL, SMALL, patches=["", more]), 300)
 
     assert [code for code, _, _ in results] == [0, 0], results
     assert "2 devices (cpu), 1 seed on each." in results[0][1]
@@ -104,14 +103,15 @@ jax.distributed.initialize = interrupted
 """
     patches = ["", ""]
     patches[number] = interrupt
-    results = ended(start(QUICK, QUICK, patches=patches), 60)
+    results = ended(start(SMALL, SMALL, patches=patches), 60)
 
     assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize(("exchange", "name"), [(3, "SIGINT"), (5, "SIGTERM"), (8, "SIGINT"), (12, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "exchange", "name"), [(0, 3, "SIGINT"), (1, 5, "SIGTERM"), (0, 8, "SIGINT"), (1, 12, "SIGTERM")]
+)
 def test_a_signal_before_they_train_stops_both(start, number, exchange, name):
     """It comes while one of them waits for the others, from one exchange after the next."""
     interrupt = f"""
@@ -127,7 +127,7 @@ module._exchanged = interrupted
 """
     patches = ["", ""]
     patches[number] = interrupt
-    results = ended(start(QUICK, QUICK, patches=patches), 100)
+    results = ended(start(SMALL, SMALL, patches=patches), 100)
 
     assert [code for code, _, _ in results] == [130, 130], results
 
@@ -144,7 +144,7 @@ def gone(*args, exchanged=module._exchanged):
     return exchanged(*args)
 module._exchanged = gone
 """
-    (code, _, errors), (left, _, _) = ended(start(QUICK, QUICK, patches=["", leave]), 60)
+    (code, _, errors), (left, _, _) = ended(start(SMALL, SMALL, patches=["", leave]), 60)
 
     assert (code, left) == (1, 9)
     assert re.fullmatch(r"goalward: Expected the other processes to answer; one is gone\. .*\n", errors)
@@ -158,7 +158,7 @@ def gone(*args):
     os._exit(9)
 module.Training._iterate = gone
 """
-    (code, _, errors), (left, _, _) = ended(start(QUICK, QUICK, patches=["", leave]), 60)
+    (code, _, errors), (left, _, _) = ended(start(SMALL, SMALL, patches=["", leave]), 60)
 
     assert (code, left) == (1, 9)
     assert "goalward: Expected the other processes to answer; one is gone." in errors
@@ -167,25 +167,25 @@ module.Training._iterate = gone
     assert list((tmp_path / "run" / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
-    ("error", "code", "sentence"),
+    ("number", "error", "code", "sentence"),
     [
-        ("TypeError('a bug')", 1, "TypeError: a bug\n"),
-        ("jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: 9 GB')", 2, "goalward: The device has too little memory"),
+        (0, "TypeError('a bug')", 1, "TypeError: a bug\n"),
+        (1, "jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: 9 GB')", 2, "goalward: The device has too little memory"),
     ],
 )
 def test_one_that_fails_while_they_train_says_why_and_the_other_misses_it(start, number, error, code, sentence):
     """Both end soon, and not when JAX gives up waiting for them to part, after five minutes."""
     fail = f"""
-import jax, goalward.run.loop as module
+import jax, goalward.cli as cli, goalward.run.loop as module
 def failing(*args):
     raise {error}
 module.Training._iterate = failing
+cli._SECONDS_TO_TAKE_LEAVE = 2.0
 """
     patches = ["", ""]
     patches[number] = fail
-    results = ended(start(QUICK, QUICK, patches=patches), 60)
+    results = ended(start(SMALL, SMALL, patches=patches), 60)
     (own_code, _, own_errors), (other_code, _, other_errors) = results[number], results[1 - number]
 
     assert (own_code, other_code) == (code, 1), results
@@ -203,12 +203,12 @@ def refused(mesh):
     raise UserError(f"{mesh.size} devices")
 module.acquaint = refused
 """
-    for code, _, errors in ended(start(QUICK, QUICK, patches=[refuse] * 2), 60):
+    for code, _, errors in ended(start(SMALL, SMALL, patches=[refuse] * 2), 60):
         assert (code, said(errors)) == (2, ["goalward: 2 devices"])
 
 
 def test_termination_while_one_waits_is_an_interruption_too(start):
-    first, _ = processes = start(QUICK, QUICK, patches=["", "import time; time.sleep(60)"])
+    first, _ = processes = start(SMALL, SMALL, patches=["", "import time; time.sleep(60)"])
     for line in first.stdout:
         if line.startswith("Waiting at"):
             first.send_signal(signal.SIGTERM)
@@ -226,7 +226,7 @@ def interrupted(*args):
     raise KeyboardInterrupt
 RunDirectory.create = interrupted
 """
-    results = ended(start(QUICK, QUICK, patches=[interrupt, ""]), 60)
+    results = ended(start(SMALL, SMALL, patches=[interrupt, ""]), 60)
 
     assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
 
@@ -238,7 +238,7 @@ def interrupted(*args, **kwargs):
     raise KeyboardInterrupt
 module.make = interrupted
 """
-    results = ended(start(QUICK, QUICK, patches=["", interrupt]), 60)
+    results = ended(start(SMALL, SMALL, patches=["", interrupt]), 60)
 
     assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
 
@@ -255,14 +255,14 @@ def after_a_while(text, complain=cli._complain):
 module.make, cli._complain = interrupted, after_a_while
 """
     not_long = "import goalward.cli as cli; cli._SECONDS_TO_TAKE_LEAVE = 1"  # after a failure, which this is not
-    results = ended(start(QUICK, QUICK, patches=[not_long, interrupt]), 60)
+    results = ended(start(SMALL, SMALL, patches=[not_long, interrupt]), 60)
 
     assert [(code, said(errors)) for code, _, errors in results] == [(130, ["goalward: Interrupted."])] * 2
 
 
 def test_a_device_that_both_lack_is_named(start, tmp_path):
     lacking = "import os; os.environ['JAX_PLATFORMS'] = 'abacus'"
-    for code, _, errors in ended(start(QUICK, QUICK, patches=[lacking] * 2), 60):
+    for code, _, errors in ended(start(SMALL, SMALL, patches=[lacking] * 2), 60):
         assert code == 2
         assert "JAX could not start with JAX_PLATFORMS=abacus; Unable to initialize backend" in errors
     assert not (tmp_path / "run").exists()
@@ -307,7 +307,7 @@ def with_little(*args, before=module.{step}, **kwargs):
     before(*args, **kwargs)
 module.{step} = with_little
 """
-    (code, _, errors), (other_code, _, other_errors) = ended(start(QUICK, QUICK, patches=["", patch]), 120)
+    (code, _, errors), (other_code, _, other_errors) = ended(start(SMALL, SMALL, patches=["", patch]), 120)
 
     assert (code, other_code) == (2, 2)
     assert "number 1 did not, and says why." in errors
