@@ -38,7 +38,10 @@ def test_csac_learns_to_hit_the_target():
 
 # The gradient of a relaxed sample is biased: it takes more updates, and a longer way stays below the other methods. Its
 # seeds scatter more, too: of 16 on `choice` three ended below 0.9 (0.84 at least), with a mean of 0.945.
-@pytest.mark.parametrize(("env", "enough"), [(Choice(2), 0.9), (Corridor(), 0.7)], ids=["choice", "corridor"])
+@pytest.mark.parametrize(
+    ("env", "enough"),
+    [pytest.param(Choice(2), 0.9, id="choice", marks=pytest.mark.slow), pytest.param(Corridor(), 0.7, id="corridor")],
+)
 def test_icsac_learns_discrete_actions(env, enough):
     settings = {**SOFT, "replay_ratio": 6.0, "target_entropy": 0.1, "gumbel_temperature": 0.5}
     assert learned_win_rates(env, gw.ICSAC, num_seeds=8, **settings).mean() > enough

@@ -64,7 +64,7 @@ def test_programs_are_the_same_as_without_it_where_nothing_is_computed_in_vain()
     assert programs_of(TracedOnce(env)) == programs_of(env)
 
 
-@pytest.mark.parametrize("task", ["toy/rooms", "smax/3m"])
+@pytest.mark.parametrize("task", ["toy/rooms", pytest.param("smax/3m", marks=pytest.mark.slow)])
 def test_a_run_computes_the_same_bits_as_without_it(task):
     def begin(env):
         learner = gw.CPPO(num_envs=2, rollout_length=4, batch_size=4, hidden_sizes=(8,)).resolve(env.spec).bind(env, 2)

@@ -91,7 +91,7 @@ def test_where_nobody_waits_devices_stay(monkeypatch):
 
 
 def test_a_run_of_several_seeds_comes_to_its_end(tmp_path):
-    settings = ["num_envs=64", "num_evaluations=1", "eval_episodes=64", "render_episodes=0"]
+    settings = ["num_envs=64", "hidden_sizes=[8]", "num_evaluations=1", "eval_episodes=64", "render_episodes=0"]
     command = [sys.executable, "-m", "goalward", "train", "test_solvers:Solving", "--preset", "quick"]
     # Without what tests say of JAX: with programs that are not optimised it does not wait.
     environment = {"PYTHONPATH": str(Path(__file__).parent), "HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"}
