@@ -13,6 +13,8 @@ import goalward as gw
 from goalward.run.devices import make_mesh
 from goalward.run.solvers import without_endless_waits
 
+MAY_WAIT = jaxlib.version.__version__.startswith("0.10.")  # what is installed, whatever tests say of it below
+
 
 class Solving(gw.GoalEnv):
     """Solves while an episode begins."""
@@ -106,5 +108,5 @@ def test_a_run_of_several_seeds_comes_to_its_end(tmp_path):
         check=True,
     )
 
-    assert "One device: jaxlib" in answer.stdout or not jaxlib.version.__version__.startswith("0.10.")
+    assert "One device: jaxlib" in answer.stdout or not MAY_WAIT
     assert "Done in" in answer.stdout
