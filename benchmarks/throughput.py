@@ -7,7 +7,8 @@ At the paper's scale and with its networks unless another preset is named, on on
 in a process of its own; for each a file FOLDER/TASK-ALGO-SEEDS-PRECISION[-PRESET].json:
 
 - `steps_per_second`: environment steps of all seeds together while training, the median of the repeats; without
-  compilation and evaluation. `compile_seconds`: of the training program, nothing being cached.
+  compilation and evaluation. `compile_seconds`: of what a run begins with, side by side as there, nothing being cached:
+  XLA tries kernels on a GPU while it compiles, and might choose others for training alone.
 - `phases` (CPPO only): seconds of one iteration by phase. Each is a program of its own over all seeds, timed by itself;
   `rest` is what an iteration takes beyond their sum (relabelling, metrics), and negative where compiling all of it
   together gains more than that.
@@ -53,12 +54,11 @@ def measure(task: str, options: argparse.Namespace) -> Row:
     """Returns what is written to a task's file."""
     setup = set_up(task, options)
     plan, program = setup.plan, setup.program
-    states = program.init()
     with nothing_cached():
         began = time.perf_counter()
-        advance = program.advance.lower(states, jnp.int32(1)).compile()
+        advance = program.compile(plan.run.eval_episodes)
         compile_seconds = time.perf_counter() - began
-    states, timings = seconds_of_iterations(advance, states, options.repeats)
+    states, timings = seconds_of_iterations(advance, program.init(), options.repeats)
     peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
     seconds = statistics.median(timings)
     speed = plan.run.seeds * plan.algo.steps_per_iteration() / seconds
