@@ -110,7 +110,7 @@ jax.distributed.initialize = interrupted
 
 
 @pytest.mark.parametrize(
-    ("number", "exchange", "name"), [(0, 3, "SIGINT"), (1, 5, "SIGTERM"), (0, 8, "SIGINT"), (1, 12, "SIGTERM")]
+    ("number", "exchange", "name"), [(0, 3, "SIGINT"), (1, 5, "SIGTERM"), (0, 8, "SIGTERM"), (1, 20, "SIGINT")]
 )
 def test_a_signal_before_they_train_stops_both(start, number, exchange, name):
     """It comes while one of them waits for the others, from one exchange after the next."""

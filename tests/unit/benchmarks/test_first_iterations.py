@@ -42,6 +42,12 @@ def test_a_start_is_the_sum_of_its_parts_and_evaluates_after_it(measured, cache)
     assert set(seconds) == {*IN_TOTAL, "total", "evaluation"}
     assert seconds["total"] == pytest.approx(sum(seconds[part] for part in IN_TOTAL), abs=0.05)  # each is rounded
     assert all(seconds[part] > 0.0 for part in ("imports", "task", "trace", "lower"))
+    assert min(seconds.values()) >= 0.0
+
+
+def test_a_jax_that_does_not_tell_how_long_it_lowers_is_noticed():
+    with pytest.raises(SystemExit, match="_init, _advance, _evaluate"), starts.stages():
+        jax.jit(lambda x: x + 1).lower(1.0)
 
 
 def test_the_second_start_has_the_cache_that_the_first_has_filled(monkeypatch):
