@@ -16,6 +16,7 @@ from goalward.run.load import load_all
 
 QUICK = ["--preset", "quick", "--seeds", "2", "--out", "run"]
 SMALL = [*QUICK, *as_options(SETTINGS | {"seeds": 2, "steps": 4 * 32})]  # one program, compiled once for all tests
+FULL = "jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: 9 GB')"
 COMMAND = """
 {patch}
 from goalward.cli import entry
@@ -57,6 +58,11 @@ def ended(processes, seconds):
     """Returns (exit code, output, errors) of each process."""
     shown = [process.communicate(timeout=seconds) for process in processes]
     return [(process.returncode, *texts) for process, texts in zip(processes, shown, strict=True)]
+
+
+def slow(*case):
+    """A case that differs from an ordinary one only in which process it happens to, or in the kind of signal."""
+    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 def said(text):
@@ -110,7 +116,18 @@ jax.distributed.initialize = interrupted
 
 
 @pytest.mark.parametrize(
-    ("number", "exchange", "name"), [(0, 3, "SIGINT"), (1, 5, "SIGTERM"), (0, 8, "SIGTERM"), (1, 20, "SIGINT")]
+    ("number", "exchange", "name"),
+    [
+        (0, 3, "SIGINT"),
+        (1, 5, "SIGTERM"),
+        (0, 8, "SIGTERM"),
+        (1, 20, "SIGINT"),
+        slow(1, 3, "SIGINT"),
+        slow(0, 5, "SIGTERM"),
+        slow(1, 8, "SIGINT"),
+        slow(0, 12, "SIGTERM"),
+        slow(1, 12, "SIGTERM"),
+    ],
 )
 def test_a_signal_before_they_train_stops_both(start, number, exchange, name):
     """It comes while one of them waits for the others, from one exchange after the next."""
@@ -171,17 +188,18 @@ module.Training._iterate = gone
     ("number", "error", "code", "sentence"),
     [
         (0, "TypeError('a bug')", 1, "TypeError: a bug\n"),
-        (1, "jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: 9 GB')", 2, "goalward: The device has too little memory"),
+        (1, FULL, 2, "goalward: The device has too little memory"),
+        slow(1, "TypeError('a bug')", 1, "TypeError: a bug\n"),
+        slow(0, FULL, 2, "goalward: The device has too little memory"),
     ],
 )
 def test_one_that_fails_while_they_train_says_why_and_the_other_misses_it(start, number, error, code, sentence):
     """Both end soon, and not when JAX gives up waiting for them to part, after five minutes."""
     fail = f"""
-import jax, goalward.cli as cli, goalward.run.loop as module
+import jax, goalward.run.loop as module
 def failing(*args):
     raise {error}
 module.Training._iterate = failing
-cli._SECONDS_TO_TAKE_LEAVE = 2.0
 """
     patches = ["", ""]
     patches[number] = fail
