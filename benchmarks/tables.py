@@ -319,6 +319,29 @@ def before(rows: list[Row]) -> str:
     )
 
 
+def checkpoints(rows: list[Row]) -> str:
+    """Returns what `checkpoints.py` found: seconds from the first evaluation to the last, and how many checkpoints."""
+
+    def told(found: Row) -> str:
+        return f"{found['seconds']:.1f} s ({found['checkpoints']})"
+
+    return table(
+        ["task", "preset", "seeds", "evaluations", "after every one", "a share of the time", "ratio"],
+        [
+            [
+                f"`{row['task']}`",
+                row["preset"],
+                str(row["seeds"]),
+                str(row["evaluations"]),
+                told(row["every"]),
+                told(row["share"]),
+                f"{row['ratio']:.2f}",
+            ]
+            for row in in_order(rows)
+        ],
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     **{algo: lambda algo=algo: learned(of_methods(algo)) for algo in METHODS},  # type: ignore[misc]
     "baselines": lambda: learned(of_methods("ppo", "csac", "icsac", "cdqn"), with_method=True),
@@ -333,6 +356,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "starts": lambda: starts(read_all("starts")),
     "peaks": lambda: peaks(read("peaks")),
     "precisions": lambda: precisions(read_all("precision")),
+    "checkpoints": lambda: checkpoints(read_all("checkpoints")),
     "before": lambda: before(read("before")["rows"]),
 }
 

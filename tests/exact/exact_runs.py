@@ -24,6 +24,7 @@ SETTINGS = {
     "render_episodes": 0,
     "absolute_factor": 0,
     "keep_checkpoints": 9,
+    "checkpoint_share": 1.0,
     "seeds": 8,
     "steps": 140 * 32,
 }

@@ -40,6 +40,16 @@ def test_the_same_seed_twice_gives_the_same_bits(finished, own_environment):
     assert again.final == finished.final
 
 
+def test_how_often_a_run_is_saved_changes_nothing_else(finished, tmp_path):
+    run = gw.train(preset="quick", settings=SETTINGS | {"checkpoint_share": 0.0}, out=tmp_path / "run")
+
+    assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == ["0", "140"]
+    assert_same_run(run.path, finished.path)
+    shutil.rmtree(run.path / "checkpoints" / "140")
+    assert gw.resume(run.path).final == finished.final
+    assert_same_run(run.path, finished.path)
+
+
 def test_seeds_learn_different_things(finished):
     first, second = finished.policies[:2]
     with pytest.raises(AssertionError):

@@ -28,6 +28,7 @@ num_evaluations = 4
 absolute_factor = 0
 render_episodes = 0
 keep_checkpoints = 9
+checkpoint_share = 1.0
 
 [[groups]]
 tasks = ["toy/rooms"]

@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 
 from goalward.algos.base import ALGORITHMS, AlgorithmConfig, algorithm_class
-from goalward.algos.settings import Count, CountOrZero, check_fields, coerce_fields, field_types
+from goalward.algos.settings import Count, CountOrZero, Share, check_fields, coerce_fields, field_types
 from goalward.envs.base import GoalEnv
 from goalward.errors import UserError, brief, plain_number, unknown_name
 
@@ -43,6 +43,7 @@ class RunConfig:
     eval_episodes: Count = 2048  # whole episodes per evaluation and seed
     absolute_factor: CountOrZero = 10  # the best policy is evaluated on this many times the episodes at the end; 0: not
     keep_checkpoints: Count = 2
+    checkpoint_share: Share = 0.02  # of the time at most, for checkpoints after evaluations; 1: one after each
     own_modules: bool = False  # whether networks were passed as modules, which no file can hold
     render_episodes: CountOrZero = 6  # episodes in the picture that is made at the end; 0: none
     # Arguments of the environment's constructor; a table of its own in a file.

@@ -53,7 +53,9 @@ class Training:
         self.seconds_per_iteration: float | None = None
         self.training_seconds: list[float] = []  # of every call, in this process
         self.evaluation_seconds: list[float] = []
-        self.started = time.perf_counter()
+        self.saving_seconds: list[float] = []
+        self.began = time.perf_counter()
+        self.started = self.began  # earlier by what a resumed run took before
 
     def run(self) -> list[Run]:
         """Returns the finished runs."""
@@ -105,12 +107,12 @@ class Training:
         if self._evaluation_is_due():
             with self.reporter.waiting("Evaluating the first policy"):
                 state = self._evaluate(state)
-                self._save(state)
+                self._save_if_due(state)
         with self.reporter.training(self.plan.num_iterations, self.progress.iteration):
             while True:
                 if self._evaluation_is_due():
                     state = self._evaluate(state)
-                    self._save(state)  # here, where the best parameters of before are gone
+                    self._save_if_due(state)  # here, where the best parameters of before are gone
                 if any_is_interrupted():
                     self._save(state)
                     raise self._interrupted("everything is saved")
@@ -255,10 +257,22 @@ class Training:
         self.evaluated.add(self.progress.iteration)
         self.progress.history = []
 
+    def _save_if_due(self, state: TrainingState) -> None:
+        """Saves the first state and the last, and between them as long as that keeps to its share of the time."""
+
+        def is_due() -> bool:
+            allowed = self.plan.run.checkpoint_share * (time.perf_counter() - self.began)
+            return sum(self.saving_seconds) <= allowed
+
+        if from_first(is_due) or self.progress.iteration == self.plan.num_iterations:  # by one clock for all processes
+            self._save(state)
+
     def _save(self, state: TrainingState) -> None:
-        self.progress.elapsed = time.perf_counter() - self.started
+        began = time.perf_counter()
+        self.progress.elapsed = began - self.started
         for index, (member, part) in enumerate(zip(self.members, self._parts(state), strict=True)):
             member.save(part, self.progress.of(self._rows(index)))
+        self.saving_seconds.append(time.perf_counter() - began)
 
     def _rows(self, index: int) -> slice:
         """Returns the rows of a run."""
@@ -286,7 +300,7 @@ class Training:
             params, best = self.program_alone.place(part) if len(self.members) > 1 else part
             runs.append(member.finish(self.program_alone, params, best, self.reporter, stop_if_asked))
         self._tell_ceilings()
-        self._tell_evaluation_share()
+        self._tell_shares()
         for run in runs:
             self.reporter.say(f"Done in {time.perf_counter() - self.started:.0f} s: {run.path}")
         return runs
@@ -298,12 +312,15 @@ class Training:
             bounds = task.ceilings_in_words
             self.reporter.say(f"No policy can exceed {bounds} on {task.name}: other targets cannot be reached.")
 
-    def _tell_evaluation_share(self) -> None:
-        """Says how much of the time went into evaluating."""
+    def _tell_shares(self) -> None:
+        """Says how much of the time went into evaluating and saving."""
         training, evaluating = sum(self.training_seconds), sum(self.evaluation_seconds)
         if training and evaluating:
-            share = evaluating / (training + evaluating)
-            self.reporter.say(f"Evaluations took {share:.0%} of the time after compilation.")
+            saving = sum(self.saving_seconds)
+            evaluations, checkpoints = (part / (training + evaluating + saving) for part in (evaluating, saving))
+            self.reporter.say(
+                f"Evaluations took {evaluations:.0%} and checkpoints {checkpoints:.0%} of the time after compilation."
+            )
 
     def _interrupted(self, what: str) -> Interrupted:
         return Interrupted(

@@ -168,7 +168,7 @@ def test_a_checkpoint_is_written_when_the_best_parameters_of_before_are_gone(tmp
 
     monkeypatch.setattr(Training, "_evaluate", evaluate)
     monkeypatch.setattr(Training, "_save", save)
-    settings = {"num_evaluations": 3, "eval_episodes": 1, "render_episodes": 0}
+    settings = {"num_evaluations": 3, "eval_episodes": 1, "render_episodes": 0, "checkpoint_share": 1.0}
     gw.train(preset="quick", seeds=2, steps=1024, settings=settings, out=tmp_path / "run")
     assert num_saved == 2
 
