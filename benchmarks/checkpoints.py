@@ -20,21 +20,21 @@ from programs import Row, identity, measure_each, parser_of
 from tables import checkpoints
 
 import goalward as gw
-from goalward.run.config import make_plan
+from goalward.run.config import RunConfig, make_plan
 from goalward.run.directory import versions
 
-SHARES = {"every": {"checkpoint_share": 1.0}, "share": {}}
+SHARES = {"every": 1.0, "share": RunConfig.checkpoint_share}
 
 
 def measure(task: str, options: argparse.Namespace) -> Row:
     """Returns what is written to a task's file."""
-    found = {name: trained(task, options, settings) for name, settings in SHARES.items()}
+    found = {name: trained(task, options, share) for name, share in SHARES.items()}
     ratio = found["every"]["seconds"] / found["share"]["seconds"]
     row = identity(task, options) | {"evaluations": options.evaluations, **found}
     return row | {"ratio": round(ratio, 2), "versions": versions()}
 
 
-def trained(task: str, options: argparse.Namespace, settings: dict[str, float]) -> dict[str, Any]:
+def trained(task: str, options: argparse.Namespace, share: float) -> dict[str, Any]:
     """Returns the seconds from a training's first evaluation to its last, and how many checkpoints were written."""
     whole = make_plan(task=task, algo=options.algo, preset=options.preset).run
     short = {"num_evaluations": options.evaluations, "absolute_factor": 0, "render_episodes": 0}
@@ -46,7 +46,12 @@ def trained(task: str, options: argparse.Namespace, settings: dict[str, float]) 
             seeds=options.seeds,
             steps=whole.steps * options.evaluations // whole.num_evaluations,
             out=Path(folder, "run"),
-            settings={**short, "precision": options.precision, "keep_checkpoints": options.evaluations + 1, **settings},
+            settings={
+                **short,
+                "precision": options.precision,
+                "keep_checkpoints": options.evaluations + 1,
+                "checkpoint_share": share,
+            },
         )
         written = len(list((run.path / "checkpoints").iterdir()))
     return {"seconds": round(run.records[-1]["elapsed"] - run.records[0]["elapsed"], 2), "checkpoints": written}

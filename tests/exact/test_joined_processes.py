@@ -15,7 +15,8 @@ from exact_runs import SETTINGS, as_options, assert_same_run
 from goalward.run.load import load_all
 
 QUICK = ["--preset", "quick", "--seeds", "2", "--out", "run"]
-SMALL = [*QUICK, *as_options(SETTINGS | {"seeds": 2, "steps": 4 * 32})]  # one program, compiled once for all tests
+SHORT = SETTINGS | {"seeds": 2, "steps": 4 * 32}
+SMALL = [*QUICK, *as_options(SHORT)]  # one program, compiled once for all tests
 FULL = "jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: 9 GB')"
 COMMAND = """
 {patch}
@@ -87,6 +88,19 @@ def test_what_they_save_is_where_they_go_on(start, tmp_path):
     assert [code for code, _, _ in part] == [0, 0], part
     assert "Going on after iteration 2 of 4." in part[0][1]
     assert_same_run(tmp_path / "part", tmp_path / "run")
+
+
+def test_the_clock_of_the_first_decides_for_all_whether_to_save(start, tmp_path):
+    """By its own, which stands still, the second would always save, and wait for the first."""
+    rarely = [*QUICK, *as_options(SHORT | {"checkpoint_share": 0.0})]
+    still = (
+        "from types import SimpleNamespace; import goalward.run.loop as loop; "
+        "loop.time = SimpleNamespace(perf_counter=lambda: 0.0)"
+    )
+    results = ended(start(rarely, rarely, patches=["", still]), 120)
+
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["0", "4"]
 
 
 def test_they_train_with_as_many_devices_as_the_one_that_has_fewest(start, tmp_path):

@@ -47,6 +47,8 @@ def test_how_often_a_run_is_saved_changes_nothing_else(finished, tmp_path):
     assert_same_run(run.path, finished.path)
     shutil.rmtree(run.path / "checkpoints" / "140")
     assert gw.resume(run.path).final == finished.final
+    # One after the first evaluation of every start.
+    assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == ["0", "140", "70"]
     assert_same_run(run.path, finished.path)
 
 

@@ -55,7 +55,8 @@ def test_an_evaluation_that_lacks_a_seed_is_passed_over(tmp_path):
 
 def test_other_seeds_of_the_same_are_taken_together(tmp_path):
     write_run(tmp_path / "a", "toy/rooms", "cppo", RATES, absolute=[0.1, 0.2])
-    write_run(tmp_path / "b", "toy/rooms", "cppo", RATES, run={"first_seed": 2}, absolute=[0.3, 0.4])
+    kept = {"keep_checkpoints": 9, "checkpoint_share": 0.5, "render_episodes": 0}
+    write_run(tmp_path / "b", "toy/rooms", "cppo", RATES, run={"first_seed": 2, **kept}, absolute=[0.3, 0.4])
     (series,) = series_of(collect([tmp_path]).runs)
 
     np.testing.assert_array_equal(series.final, [0.1, 0.2, 0.3, 0.4])

@@ -258,7 +258,10 @@ class Training:
         self.progress.history = []
 
     def _save_if_due(self, state: TrainingState) -> None:
-        """Saves the first state and the last, and between them as long as that keeps to its share of the time."""
+        """Saves what was evaluated unless saving has exceeded its share of the time; the last state in any case.
+
+        Time counts from this start, so that one that is often stopped comes forward too.
+        """
 
         def is_due() -> bool:
             allowed = self.plan.run.checkpoint_share * (time.perf_counter() - self.began)

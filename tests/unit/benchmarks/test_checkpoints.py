@@ -5,6 +5,8 @@ import json
 import checkpoints
 import pytest
 
+import goalward as gw
+
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
@@ -23,13 +25,19 @@ def test_mistakes_are_explained_before_anything_trains(monkeypatch, capsys, argu
     assert sentence in capsys.readouterr().err
 
 
-def test_one_side_writes_a_checkpoint_after_every_evaluation(tmp_path, capsys):
-    """Before training, and three times after five iterations, as in the preset; the other keeps to its share."""
-    checkpoints.main(["toy/rooms", "--preset", "quick", "--seeds", "2", "--evaluations", "3", "--out", str(tmp_path)])
+def test_one_side_writes_a_checkpoint_after_every_evaluation(monkeypatch, tmp_path, capsys):
+    """An evaluation before training and one after five iterations, as in the preset: both sides save after them."""
+    shares = []
+
+    def train(*args, train=gw.train, settings, **options):
+        shares.append(settings["checkpoint_share"])
+        return train(*args, settings=settings, **options)
+
+    monkeypatch.setattr(gw, "train", train)
+    checkpoints.main(["toy/rooms", "--preset", "quick", "--seeds", "2", "--evaluations", "1", "--out", str(tmp_path)])
 
     shown = capsys.readouterr().out
     row = json.loads((tmp_path / "toy-rooms-cppo-2-float32-quick.json").read_text())
-    assert row["every"]["checkpoints"] == 4
-    assert 2 <= row["share"]["checkpoints"] <= 4
-    assert row["ratio"] == pytest.approx(row["every"]["seconds"] / row["share"]["seconds"], abs=0.01)
-    assert f"| `toy/rooms` | quick | 2 | 3 | {row['every']['seconds']:.1f} s (4) | " in shown
+    assert shares == [1.0, 0.02]
+    assert [row[side]["checkpoints"] for side in ("every", "share")] == [2, 2]
+    assert f"| `toy/rooms` | quick | 2 | 1 | {row['every']['seconds']:.1f} s (2) | " in shown

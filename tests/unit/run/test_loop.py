@@ -36,7 +36,9 @@ def test_who_loses_a_partner_hears_how_to_go_on(tmp_path, monkeypatch, step, is_
     ("seconds_each", "expected", "share"),
     [(1.0, [0, 2, 4, 6], "12%"), (1.5, [0, 4, 6], "13%"), (3.0, [0, 6], "17%")],
 )
-def test_checkpoints_keep_to_their_share_of_the_time(tmp_path, monkeypatch, capsys, seconds_each, expected, share):
+def test_evaluations_go_without_a_checkpoint_while_these_exceed_their_share_of_the_time(
+    tmp_path, monkeypatch, capsys, seconds_each, expected, share
+):
     """By hand, with a share of a tenth, 5 s an iteration and an evaluation after every second one.
 
     Where one takes 1.5 s, 1.5 of 11.5 s have gone into them after two iterations, which is too much, and 1.5 of 21.5
