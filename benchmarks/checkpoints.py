@@ -37,7 +37,6 @@ def measure(task: str, options: argparse.Namespace) -> Row:
 def trained(task: str, options: argparse.Namespace, share: float) -> dict[str, Any]:
     """Returns the seconds from a training's first evaluation to its last, and how many checkpoints were written."""
     whole = make_plan(task=task, algo=options.algo, preset=options.preset).run
-    short = {"num_evaluations": options.evaluations, "absolute_factor": 0, "render_episodes": 0}
     with tempfile.TemporaryDirectory() as folder:
         run = gw.train(
             task,
@@ -47,10 +46,12 @@ def trained(task: str, options: argparse.Namespace, share: float) -> dict[str, A
             steps=whole.steps * options.evaluations // whole.num_evaluations,
             out=Path(folder, "run"),
             settings={
-                **short,
                 "precision": options.precision,
+                "num_evaluations": options.evaluations,
                 "keep_checkpoints": options.evaluations + 1,
                 "checkpoint_share": share,
+                "absolute_factor": 0,
+                "render_episodes": 0,
             },
         )
         written = len(list((run.path / "checkpoints").iterdir()))

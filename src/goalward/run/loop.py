@@ -260,14 +260,14 @@ class Training:
     def _save_if_due(self, state: TrainingState) -> None:
         """Saves what was evaluated unless saving has exceeded its share of the time; the last state in any case.
 
-        Time counts from this start, so that one that is often stopped comes forward too.
+        Time counts from this start, so that a run that is often stopped comes forward too.
         """
 
-        def is_due() -> bool:
-            allowed = self.plan.run.checkpoint_share * (time.perf_counter() - self.began)
-            return sum(self.saving_seconds) <= allowed
+        def has_kept_to_its_share() -> bool:
+            return sum(self.saving_seconds) <= self.plan.run.checkpoint_share * (time.perf_counter() - self.began)
 
-        if from_first(is_due) or self.progress.iteration == self.plan.num_iterations:  # by one clock for all processes
+        is_last = self.progress.iteration == self.plan.num_iterations
+        if from_first(has_kept_to_its_share) or is_last:  # asked of one clock, since all save together
             self._save(state)
 
     def _save(self, state: TrainingState) -> None:
@@ -320,9 +320,10 @@ class Training:
         training, evaluating = sum(self.training_seconds), sum(self.evaluation_seconds)
         if training and evaluating:
             saving = sum(self.saving_seconds)
-            evaluations, checkpoints = (part / (training + evaluating + saving) for part in (evaluating, saving))
+            total = training + evaluating + saving
             self.reporter.say(
-                f"Evaluations took {evaluations:.0%} and checkpoints {checkpoints:.0%} of the time after compilation."
+                f"Evaluations took {evaluating / total:.0%} and checkpoints {saving / total:.0%} of the time after "
+                "compilation."
             )
 
     def _interrupted(self, what: str) -> Interrupted:
