@@ -267,8 +267,14 @@ def _go_together(members: list[RunRecord], run: RunRecord) -> bool:
 
 def _what_counts(plan: Plan) -> Plan:
     """Returns a plan without what may differ between runs of the same: seeds, and what is kept of them."""
-    same: dict[str, Any] = {"seeds": 1, "first_seed": 0, "preset": ""}
-    same |= {"keep_checkpoints": 1, "checkpoint_share": 1.0, "render_episodes": 0}
+    same: dict[str, Any] = {
+        "seeds": 1,
+        "first_seed": 0,
+        "preset": "",
+        "keep_checkpoints": 1,
+        "checkpoint_share": 1.0,
+        "render_episodes": 0,
+    }
     return dataclasses.replace(plan, run=dataclasses.replace(plan.run, **same))
 
 

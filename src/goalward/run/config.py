@@ -43,7 +43,7 @@ class RunConfig:
     eval_episodes: Count = 2048  # whole episodes per evaluation and seed
     absolute_factor: CountOrZero = 10  # the best policy is evaluated on this many times the episodes at the end; 0: not
     keep_checkpoints: Count = 2
-    checkpoint_share: Share = 0.02  # of the time; evaluations go without while checkpoints have taken more; 1: never
+    checkpoint_share: Share = 0.02  # of the time; an evaluation has no checkpoint while they take more; 1: all do
     own_modules: bool = False  # whether networks were passed as modules, which no file can hold
     render_episodes: CountOrZero = 6  # episodes in the picture that is made at the end; 0: none
     # Arguments of the environment's constructor; a table of its own in a file.

@@ -260,7 +260,7 @@ class Training:
     def _save_if_due(self, state: TrainingState) -> None:
         """Saves what was evaluated unless saving has exceeded its share of the time; the last state in any case.
 
-        Time counts from this start, so that a run that is often stopped comes forward too.
+        Both are counted from this start, whose first evaluation is saved: a run that is often killed comes forward too.
         """
 
         def has_kept_to_its_share() -> bool:

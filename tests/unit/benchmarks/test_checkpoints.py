@@ -25,8 +25,8 @@ def test_mistakes_are_explained_before_anything_trains(monkeypatch, capsys, argu
     assert sentence in capsys.readouterr().err
 
 
-def test_one_side_writes_a_checkpoint_after_every_evaluation(monkeypatch, tmp_path, capsys):
-    """An evaluation before training and one after five iterations, as in the preset: both sides save after them."""
+def test_one_side_writes_a_checkpoint_after_every_evaluation(monkeypatch, tmp_path):
+    """An evaluation before training and two after five iterations each, as in the preset."""
     shares = []
 
     def train(*args, train=gw.train, settings, **options):
@@ -34,10 +34,20 @@ def test_one_side_writes_a_checkpoint_after_every_evaluation(monkeypatch, tmp_pa
         return train(*args, settings=settings, **options)
 
     monkeypatch.setattr(gw, "train", train)
-    checkpoints.main(["toy/rooms", "--preset", "quick", "--seeds", "2", "--evaluations", "1", "--out", str(tmp_path)])
+    checkpoints.main(["toy/rooms", "--preset", "quick", "--seeds", "2", "--evaluations", "2", "--out", str(tmp_path)])
 
-    shown = capsys.readouterr().out
     row = json.loads((tmp_path / "toy-rooms-cppo-2-float32-quick.json").read_text())
     assert shares == [1.0, 0.02]
-    assert [row[side]["checkpoints"] for side in ("every", "share")] == [2, 2]
-    assert f"| `toy/rooms` | quick | 2 | 1 | {row['every']['seconds']:.1f} s (2) | " in shown
+    assert row["every"]["checkpoints"] == 3
+    assert row["every"]["seconds"] > 0.0
+
+
+def test_a_ratio_says_how_much_longer_it_takes_with_every_one(monkeypatch, tmp_path, capsys):
+    def trained(task, options, share):
+        return {"seconds": 5.0, "checkpoints": 3} if share == 1.0 else {"seconds": 4.0, "checkpoints": 2}
+
+    monkeypatch.setattr(checkpoints, "trained", trained)
+    checkpoints.main(["toy/rooms", "--seeds", "2", "--out", str(tmp_path)])
+
+    shown = capsys.readouterr().out.splitlines()[-1]
+    assert shown == "| `toy/rooms` | default | 2 | 10 | 5.0 s (3) | 4.0 s (2) | 1.25 |"
